@@ -1,0 +1,1 @@
+"""Plan to token stream: resident models, KV caches, drafters, verification. Knows nothing of routing."""
