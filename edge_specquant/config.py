@@ -1,0 +1,80 @@
+"""Where things live: the data folder and its rooms (families, cache, logs).
+
+Takes the environment, gives paths. `EDGE_SPECQUANT_HOME` overrides the platform's user data folder. A home that is
+missing or cannot be written is replaced by a folder under the temporary directory, and the reason is kept to be shown.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+HOME_VARIABLE = "EDGE_SPECQUANT_HOME"
+_APP_NAME = "edge_specquant"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFolder:
+    """The root of everything this program writes, with the reason when it is not the usual one."""
+
+    path: Path
+    reason: str | None = None
+
+
+def data_folder() -> DataFolder:
+    """The data folder, created when missing. An explicit `EDGE_SPECQUANT_HOME` is taken as it is, never replaced."""
+    chosen = os.environ.get(HOME_VARIABLE, "").strip()
+    if chosen:
+        return DataFolder(Path(chosen).expanduser().absolute())
+    try:
+        usual = platformdirs.user_data_path(_APP_NAME, appauthor=False)
+    except (KeyError, RuntimeError, OSError) as error:  # no HOME and no passwd entry
+        return _fallback(f"this user has no home folder ({error})")
+    problem = _why_not_writable(usual)
+    return DataFolder(usual) if problem is None else _fallback(problem)
+
+
+def families_dir() -> Path:
+    """Folder of families, one subfolder each. Not created here."""
+    return data_folder().path / "families"
+
+
+def cache_dir() -> Path:
+    """Folder of measurements and verdicts that can be made again."""
+    return data_folder().path / "cache"
+
+
+def logs_dir() -> Path:
+    """Folder of log files."""
+    return data_folder().path / "logs"
+
+
+def _why_not_writable(folder: Path) -> str | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"{folder} cannot be made ({error.strerror or error})"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} cannot be written"
+    return None
+
+
+def _fallback(problem: str) -> DataFolder:
+    folder = Path(tempfile.gettempdir()) / f"{_APP_NAME}-{_user_tag()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return DataFolder(folder, f"{problem}; using {folder} (set {HOME_VARIABLE} to choose a folder)")
+
+
+def _user_tag() -> str:
+    # One folder a user, so that two users of one machine never share (or fight over) it.
+    if hasattr(os, "getuid"):
+        return str(os.getuid())
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "user"
