@@ -1,0 +1,205 @@
+"""A KV cache and the graph that fills it: decode, truncate, copy, abort. C return codes become errors of our tree.
+
+Knows nothing of what the tokens mean; who calls it keeps the history (`engine/kv_cache.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import AbortedError, ContextError, ContextFullError, DecodeError, UsageError
+from .abort import AbortFlag
+from .library import engine, log_sink
+from .protocol import ContextParams, Logits
+
+_GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
+_FLASH_AUTO, _FLASH_OFF, _FLASH_ON = -1, 0, 1
+
+
+class NativeContext:
+    """llama_context with `with`. Not thread-safe, but `abort` may be called from any thread.
+
+    Raises ContextError when the engine cannot make it (memory, odd sizes).
+    """
+
+    def __init__(self, model_handle: Any, params: ContextParams, *, name: str) -> None:
+        lib = engine()
+        if params.n_ctx < 1 or params.n_batch < 1 or params.max_rows < 1:
+            raise ContextError(f"context sizes must be at least 1: {params.n_ctx=}, {params.n_batch=}, {params.max_rows=}")
+        self.params = params
+        self.n_ctx = params.n_ctx
+        self.n_batch = params.n_batch
+        self.max_rows = min(params.max_rows, params.n_batch)
+        self.abort_flag = AbortFlag()
+        self._handle = lib.llama_init_from_model(model_handle, self._native_params(lib, params))
+        if not self._handle:
+            raise ContextError(
+                f"no context of {params.n_ctx} tokens for {name}: {log_sink.errors() or 'out of memory?'}; "
+                "try a smaller --ctx or a quantized KV cache"
+            )
+        self.n_vocab: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model_handle))
+        self._memory = lib.llama_get_memory(self._handle)
+        self._make_batch(lib)
+
+    @property
+    def handle(self) -> Any:
+        """The llama_context pointer. Raises DecodeError once closed."""
+        if not self._handle:
+            raise DecodeError("the context is closed")
+        return self._handle
+
+    def decode(self, tokens: Sequence[int], n_past: int, n_rows: int = 1, *, seq: int = 0) -> Logits:
+        """Appends tokens at position n_past of sequence seq; logits of the last n_rows, shape (n_rows, n_vocab).
+
+        The rows are a view that the next decode overwrites. On AbortedError and DecodeError the cells from n_past on
+        are undefined: truncate to n_past before going on. Mirrors llama_decode.
+        """
+        n = len(tokens)
+        if not 0 < n <= self.n_batch:
+            raise DecodeError(f"a batch of {n} tokens; it must hold 1 to n_batch = {self.n_batch}")
+        if not 0 <= n_rows <= min(n, self.max_rows):
+            raise DecodeError(f"{n_rows} logits rows from {n} tokens; at most {min(n, self.max_rows)} here")
+        if n_past + n > self.n_ctx:
+            raise ContextFullError(f"{n_past} + {n} tokens do not fit a context of {self.n_ctx}; raise --ctx")
+        batch = self._batch
+        self._tokens[:n] = tokens
+        self._positions[:n] = np.arange(n_past, n_past + n, dtype=np.int32)
+        self._seqs[:n] = seq
+        self._outputs[: n - n_rows] = 0
+        self._outputs[n - n_rows : n] = 1
+        batch.n_tokens = n
+        self._raise_for(engine().llama_decode(self.handle, batch), n_past, n)
+        return self._rows(n_rows)
+
+    def truncate(self, n: int, *, seq: int = 0) -> bool:
+        """Keeps positions 0..n-1; False when this kind of cache cannot drop a suffix (llama_memory_seq_rm)."""
+        if self.used(seq=seq) <= n:
+            return True
+        return bool(engine().llama_memory_seq_rm(self._memory, seq, n, -1))
+
+    def used(self, *, seq: int = 0) -> int:
+        """Positions held by the sequence."""
+        return int(engine().llama_memory_seq_pos_max(self._memory, seq)) + 1
+
+    def clear(self, *, seq: int = 0) -> None:
+        """Forgets the whole sequence."""
+        engine().llama_memory_seq_rm(self._memory, seq, -1, -1)
+
+    def save_state(self, *, seq: int = 0) -> NDArray[np.uint8]:
+        """The sequence's cells as bytes (llama_state_seq_get_data)."""
+        lib = engine()
+        size = lib.llama_state_seq_get_size(self.handle, seq)
+        data = np.empty(size, dtype=np.uint8)
+        pointer = data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        written = lib.llama_state_seq_get_data(self.handle, pointer, size, seq)
+        return data[:written]
+
+    def load_state(self, data: NDArray[np.uint8], *, seq: int = 0) -> bool:
+        """Replaces the sequence's cells; False when the bytes do not fit this context (llama_state_seq_set_data)."""
+        pointer = data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        return bool(engine().llama_state_seq_set_data(self.handle, pointer, data.size, seq))
+
+    def copy_state_from(self, other: NativeContext, *, seq: int = 0) -> bool:
+        """Takes over another context's cells of the sequence: a sibling's, made from the same checkpoint."""
+        if (other.params.type_k, other.params.type_v) != (self.params.type_k, self.params.type_v):
+            return False
+        return self.load_state(other.save_state(seq=seq), seq=seq)
+
+    def set_threads(self, n_threads: int, n_threads_batch: int) -> None:
+        """Threads for single tokens and for batches (llama_set_n_threads)."""
+        engine().llama_set_n_threads(self.handle, n_threads, n_threads_batch)
+
+    def abort(self) -> None:
+        """Stops the running decode; later ones fail too until `resume`."""
+        self.abort_flag.set()
+
+    def resume(self) -> None:
+        """Clears an abort."""
+        self.abort_flag.clear()
+
+    def close(self) -> None:
+        """Frees cache and buffers; twice is fine."""
+        handle, self._handle = self._handle, None
+        if handle:
+            engine().llama_free(handle)
+
+    def __enter__(self) -> NativeContext:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _native_params(self, lib: Any, params: ContextParams) -> Any:
+        native = lib.llama_context_default_params()
+        native.n_ctx = params.n_ctx
+        native.n_batch = native.n_ubatch = params.n_batch
+        native.n_seq_max = params.n_seq
+        native.n_outputs_max = max(self.max_rows, params.n_seq)
+        native.kv_unified = params.n_seq > 1
+        if params.n_threads > 0:
+            native.n_threads = params.n_threads
+        if (params.n_threads_batch or params.n_threads) > 0:
+            native.n_threads_batch = params.n_threads_batch or params.n_threads
+        native.type_k, native.type_v = _kv_type(params.type_k), _kv_type(params.type_v)
+        flash = params.flash_attention
+        native.flash_attn_type = _FLASH_AUTO if flash is None else _FLASH_ON if flash else _FLASH_OFF
+        native.swa_full = params.swa_full
+        native.offload_kqv = params.offload_kqv
+        native.no_perf = True
+        native.abort_callback = self.abort_flag.callback
+        native.abort_callback_data = self.abort_flag.data
+        if params.eval_callback is not None:
+            native.cb_eval = params.eval_callback
+        return native
+
+    def _make_batch(self, lib: Any) -> None:
+        """One llama_batch over numpy arrays for the life of the context: filling it costs microseconds."""
+        n = self.n_batch
+        self._tokens, self._positions, self._seqs = (np.zeros(n, dtype=np.int32) for _ in range(3))
+        self._outputs = np.zeros(n, dtype=np.int8)
+        self._seq_counts = np.ones(n, dtype=np.int32)
+        seq_addresses = self._seqs.ctypes.data + self._seqs.itemsize * np.arange(n, dtype=np.uintp)
+        self._seq_pointers = np.ascontiguousarray(seq_addresses, dtype=np.uintp)
+        self._batch = lib.llama_batch(
+            n_tokens=0,
+            token=_pointer(self._tokens, ctypes.c_int32),
+            embd=None,
+            pos=_pointer(self._positions, ctypes.c_int32),
+            n_seq_id=_pointer(self._seq_counts, ctypes.c_int32),
+            seq_id=ctypes.cast(self._seq_pointers.ctypes.data, ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))),
+            logits=_pointer(self._outputs, ctypes.c_int8),
+        )
+
+    def _rows(self, n_rows: int) -> Logits:
+        if n_rows == 0:
+            return np.empty((0, self.n_vocab), dtype=np.float32)
+        pointer = engine().llama_get_logits(self.handle)
+        return np.ctypeslib.as_array(pointer, (n_rows, self.n_vocab))
+
+    def _raise_for(self, code: int, n_past: int, n: int) -> None:
+        if code == 0:
+            return
+        if code == 1:
+            raise ContextFullError(f"no KV cells free for {n} tokens at position {n_past}; raise --ctx")
+        if code == 2:
+            raise AbortedError(f"stopped while decoding {n} tokens at position {n_past}")
+        raise DecodeError(f"llama_decode failed with code {code} for {n} tokens at {n_past}: {log_sink.errors()}")
+
+
+def _pointer(array: NDArray[Any], kind: Any) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(kind))
+
+
+def _kv_type(name: str) -> int:
+    try:
+        return _GGML_TYPES[name.lower()]
+    except KeyError:
+        raise UsageError(f"'{name}' is not a KV cache type; use one of {', '.join(_GGML_TYPES)}") from None

@@ -1,0 +1,142 @@
+"""Loads llama_cpp once, sends its log to a file, and says which build it is.
+
+Every other module of this folder takes the bindings from here. The log callback is replaced before the first
+native call, so that nothing is ever written to the screen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import IO
+
+from ..errors import EngineMissingError
+
+
+@functools.cache
+def engine() -> ModuleType:
+    """The llama_cpp bindings, initialised. Raises EngineMissingError."""
+    try:
+        import llama_cpp
+    except (ImportError, OSError, RuntimeError, FileNotFoundError) as error:
+        raise EngineMissingError(
+            f"the engine (llama-cpp-python) cannot be loaded: {error}; run scripts/quickstart, or pip install it again"
+        ) from error
+    llama_cpp.llama_log_set(_log_callback(), None)
+    llama_cpp.llama_backend_init()
+    atexit.register(log_sink.close)
+    module: ModuleType = llama_cpp
+    return module
+
+
+@functools.cache
+def ggml() -> ctypes.CDLL:
+    """libggml, for the device list. Raises EngineMissingError."""
+    engine()
+    from llama_cpp import _ggml
+
+    library: ctypes.CDLL = _ggml.libggml
+    return library
+
+
+def build_id() -> str:
+    """Names the installed build: binding version and the instruction sets compiled in."""
+    lib = engine()
+    return f"llama-cpp-python {lib.__version__}; {system_info()}"
+
+
+def system_info() -> str:
+    """llama.cpp's own line of compiled-in features."""
+    text: bytes = engine().llama_print_system_info()
+    return text.decode("utf-8", "replace").strip().rstrip("|").strip()
+
+
+def library_folder() -> Path:
+    """Where the shared libraries of the installed engine lie."""
+    return Path(str(engine().__file__)).parent / "lib"
+
+
+class LogSink:
+    """Receives every native log line: kept in memory (the last few hundred), and in a file once one is named.
+
+    Listeners see each line too; they must be quick and may be called from native threads.
+    """
+
+    MAX_LINES = 400
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: list[str] = []
+        self._file: IO[str] | None = None
+        self._listeners: list[Callable[[str], None]] = []
+
+    def write(self, text: str) -> None:
+        """Takes one piece of log text."""
+        with self._lock:
+            self._lines.append(text)
+            del self._lines[: -self.MAX_LINES]
+            if self._file:
+                self._file.write(text)
+                self._file.flush()
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(text)
+
+    def to_file(self, path: Path) -> None:
+        """Appends from now on to this file too. Raises OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("a", encoding="utf-8", errors="replace")
+        with self._lock:
+            old, self._file = self._file, opened
+        if old:
+            old.close()
+
+    def listen(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Adds a listener; returns the function that removes it."""
+        with self._lock:
+            self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def tail(self, n: int = 5) -> str:
+        """The last n pieces, joined: what the engine said before it refused."""
+        with self._lock:
+            return "".join(self._lines[-n:]).strip()
+
+    def errors(self) -> str:
+        """The last line that speaks of an error or a failure, or an empty string."""
+        with self._lock:
+            lines = [line.strip() for line in self._lines]
+        return next((line for line in reversed(lines) if "error" in line.lower() or "fail" in line.lower()), "")
+
+    def clear(self) -> None:
+        """Forgets the lines in memory."""
+        with self._lock:
+            self._lines.clear()
+
+    def close(self) -> None:
+        """Closes the file; safe to call twice."""
+        with self._lock:
+            old, self._file = self._file, None
+        if old:
+            old.close()
+
+
+log_sink = LogSink()
+
+
+@functools.cache
+def _log_callback() -> object:
+    """The C callback; cached because the engine keeps the pointer for the life of the process."""
+    import llama_cpp
+
+    @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator,unused-ignore]
+    def callback(level: int, text: bytes, user_data: object) -> None:
+        del level, user_data
+        log_sink.write(text.decode("utf-8", "replace"))
+
+    return callback

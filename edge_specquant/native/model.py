@@ -1,0 +1,122 @@
+"""A GGUF file in memory: weights, vocabulary, metadata. Makes contexts; knows nothing of prompts or drafts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import EngineError, ModelLoadError
+from .context import NativeContext
+from .library import engine, log_sink
+from .protocol import ContextParams, Progress
+from .vocab import NativeVocab
+
+
+class NativeModel:
+    """llama_model with `with`; free contexts before the model.
+
+    n_gpu_layers: layers placed on GPUs, -1 for all. use_extra_bufts: repacked weights (see `selftest.py`).
+    tensor_split: share of each GPU. vocab_only loads no weights. progress(fraction) returning False stops the load.
+    Raises ModelLoadError.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        use_extra_bufts: bool,
+        n_gpu_layers: int = 0,
+        tensor_split: Sequence[float] = (),
+        use_mmap: bool = True,
+        use_mlock: bool = False,
+        vocab_only: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        lib = engine()
+        if not path.is_file():
+            raise ModelLoadError(f"there is no model file at {path}")
+        self.path = path
+        self._handle: Any = None
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = n_gpu_layers
+        params.use_extra_bufts = use_extra_bufts
+        params.vocab_only = vocab_only
+        params.load_mode = _load_mode(lib, use_mmap, use_mlock)
+        split = _split_array(lib, tensor_split)
+        if split is not None:
+            params.tensor_split = split
+        watcher = lib.llama_progress_callback(lambda done, _data: progress(done)) if progress else None
+        if watcher is not None:
+            params.progress_callback = watcher
+        log_sink.clear()
+        self._handle = lib.llama_model_load_from_file(os.fsencode(path), params)
+        if not self._handle:
+            raise ModelLoadError(f"{path.name} could not be loaded: {log_sink.errors() or 'the engine gave no reason'}")
+        self.use_extra_bufts = use_extra_bufts
+        self.n_gpu_layers = n_gpu_layers
+        self.vocab = NativeVocab(lib.llama_model_get_vocab(self._handle))
+        self.n_ctx_train: int = lib.llama_model_n_ctx_train(self._handle)
+        self.n_layer: int = lib.llama_model_n_layer(self._handle)
+        self.n_embd: int = lib.llama_model_n_embd(self._handle)
+        self.n_bytes: int = lib.llama_model_size(self._handle)
+        self.n_params: int = lib.llama_model_n_params(self._handle)
+        self.n_swa: int = lib.llama_model_n_swa(self._handle)
+        self.is_recurrent = bool(
+            lib.llama_model_is_recurrent(self._handle) or lib.llama_model_is_hybrid(self._handle)
+        )
+        self.can_truncate = not self.is_recurrent
+        template = lib.llama_model_chat_template(self._handle, None)
+        self.chat_template: str | None = template.decode("utf-8", "replace") if template else None
+
+    @property
+    def handle(self) -> Any:
+        """The llama_model pointer. Raises EngineError once closed."""
+        if not self._handle:
+            raise EngineError(f"the model {self.path.name} is closed")
+        return self._handle
+
+    def metadata(self, key: str) -> str | None:
+        """A metadata value as text, or None."""
+        lib = engine()
+        size = lib.llama_model_meta_val_str(self.handle, key.encode(), None, 0)
+        if size < 0:
+            return None
+        buffer = ctypes.create_string_buffer(size + 1)
+        lib.llama_model_meta_val_str(self.handle, key.encode(), buffer, size + 1)
+        return buffer.value.decode("utf-8", "replace")
+
+    def context(self, params: ContextParams) -> NativeContext:
+        """Makes a context on this model. Raises ContextError."""
+        return NativeContext(self.handle, params, name=self.path.name)
+
+    def close(self) -> None:
+        """Frees the weights; close contexts first. Twice is fine."""
+        handle, self._handle = self._handle, None
+        if handle:
+            engine().llama_model_free(handle)
+
+    def __enter__(self) -> NativeModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _load_mode(lib: Any, use_mmap: bool, use_mlock: bool) -> int:
+    if use_mlock:
+        return int(getattr(lib, "LLAMA_LOAD_MODE_MLOCK", lib.LLAMA_LOAD_MODE_MMAP))
+    return int(lib.LLAMA_LOAD_MODE_MMAP if use_mmap else lib.LLAMA_LOAD_MODE_NONE)
+
+
+def _split_array(lib: Any, tensor_split: Sequence[float]) -> Any:
+    if not tensor_split:
+        return None
+    n_devices = lib.llama_max_devices()
+    padded = list(tensor_split)[:n_devices] + [0.0] * max(0, n_devices - len(tensor_split))
+    return (ctypes.c_float * n_devices)(*padded)

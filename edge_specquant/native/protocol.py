@@ -1,0 +1,123 @@
+"""The backend seam: what the engine room asks of a model and a context, whoever provides them.
+
+`model.py`/`context.py` (llama.cpp) and `fake.py` (scripted logits) both provide it. Knows no ctypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Logits = NDArray[np.float32]
+
+DEFAULT_N_BATCH = 512
+DEFAULT_MAX_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ContextParams:
+    """How large a context is and how it computes.
+
+    n_ctx, n_batch in tokens; max_rows is the most logits rows one decode may return (it sizes the compute buffer).
+    type_k/type_v are KV cache types ("f16", "q8_0", "q4_0"); a quantized V cache needs flash attention.
+    n_seq sequences share the cells. eval_callback is a C callback object (see `eval_callback.py`), kept alive here.
+    """
+
+    n_ctx: int = 4096
+    n_batch: int = DEFAULT_N_BATCH
+    max_rows: int = DEFAULT_MAX_ROWS
+    n_threads: int = 0
+    n_threads_batch: int = 0
+    type_k: str = "f16"
+    type_v: str = "f16"
+    n_seq: int = 1
+    flash_attention: bool | None = None
+    swa_full: bool = True
+    offload_kqv: bool = True
+    eval_callback: Any = None
+
+
+class Vocab(Protocol):
+    """Text to token ids and back."""
+
+    n_tokens: int
+    bos: int | None
+    eos: int | None
+    add_bos: bool
+
+    def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Token ids of the text, without BOS or EOS added. Control markers become their ids only if parse_special."""
+        ...
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes a token adds to the text; control tokens are empty unless special."""
+        ...
+
+    def is_eog(self, token: int) -> bool:
+        """Whether the token ends a generation (EOS, EOT and their like)."""
+        ...
+
+    def is_control(self, token: int) -> bool:
+        """Whether the token is a control token."""
+        ...
+
+
+class Context(Protocol):
+    """One KV cache and the graph that fills it."""
+
+    n_ctx: int
+    n_batch: int
+    max_rows: int
+    n_vocab: int
+
+    def decode(self, tokens: Sequence[int], n_past: int, n_rows: int = 1, *, seq: int = 0) -> Logits:
+        """Appends tokens at position n_past; returns the logits of the last n_rows of them.
+
+        Shape (n_rows, n_vocab), float32, a view that the next decode overwrites.
+        Raises ContextFullError, AbortedError, DecodeError. len(tokens) <= n_batch, n_rows <= max_rows.
+        """
+        ...
+
+    def truncate(self, n: int, *, seq: int = 0) -> bool:
+        """Keeps the first n positions; False when this kind of cache cannot drop a suffix."""
+        ...
+
+    def copy_state_from(self, other: Any, *, seq: int = 0) -> bool:
+        """Takes over another context's cells of the same sequence; False when the formats do not fit."""
+        ...
+
+    def abort(self) -> None:
+        """Stops the running decode from any thread; later decodes fail too until `resume`."""
+        ...
+
+    def resume(self) -> None:
+        """Clears an abort."""
+        ...
+
+    def close(self) -> None:
+        """Frees the native memory; calling it twice is fine."""
+        ...
+
+
+class Model(Protocol):
+    """Weights and vocabulary."""
+
+    vocab: Vocab
+    n_ctx_train: int
+    chat_template: str | None
+    can_truncate: bool
+
+    def context(self, params: ContextParams) -> Context:
+        """Makes a context. Raises ContextError."""
+        ...
+
+    def close(self) -> None:
+        """Frees the weights; contexts must be closed first."""
+        ...
+
+
+Progress = Callable[[float], bool]
