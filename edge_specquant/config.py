@@ -33,8 +33,10 @@ def data_folder() -> DataFolder:
         return DataFolder(Path(chosen).expanduser().absolute())
     try:
         usual = platformdirs.user_data_path(_APP_NAME, appauthor=False)
-    except (KeyError, RuntimeError, OSError) as error:  # no HOME and no passwd entry
+    except (KeyError, RuntimeError, OSError) as error:
         return _fallback(f"this user has no home folder ({error})")
+    if not usual.is_absolute():  # no HOME and no passwd entry: the tilde stays unexpanded
+        return _fallback("this user has no home folder")
     problem = _why_not_writable(usual)
     return DataFolder(usual) if problem is None else _fallback(problem)
 
@@ -66,7 +68,9 @@ def _why_not_writable(folder: Path) -> str | None:
 
 def _fallback(problem: str) -> DataFolder:
     folder = Path(tempfile.gettempdir()) / f"{_APP_NAME}-{_user_tag()}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+        folder = Path(tempfile.mkdtemp(prefix=f"{_APP_NAME}-"))  # somebody else owns the name
     return DataFolder(folder, f"{problem}; using {folder} (set {HOME_VARIABLE} to choose a folder)")
 
 
