@@ -1,0 +1,31 @@
+"""Fixtures shared by all tests: a data folder of the session's own, and tiny models made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge_specquant.native.tiny import write_tiny_llama
+
+
+@pytest.fixture(scope="session", autouse=True)
+def isolated_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """No test reads or writes the user's data folder."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGE_SPECQUANT_HOME", str(home))
+        yield home
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random Llama, F16, rows of 256 (K-quants work). Read-only by agreement."""
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny-256.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf_288(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with rows of 288, which no K-quant takes. Read-only by agreement."""
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny-288.gguf", n_embd=288)
