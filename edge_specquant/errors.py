@@ -2,6 +2,7 @@
 
     EdgeSpecQuantError
     ├── UsageError              the caller asked for something that cannot be (bad flag, bad value)
+    ├── SetupError              setup cannot go on: something is missing here, or pip or the compiler failed
     ├── SettingsError           settings file or environment holds something wrong
     ├── EngineError             the native engine refused or broke
     │   ├── EngineMissingError  llama_cpp is not installed or cannot be loaded
@@ -33,6 +34,10 @@ class EdgeSpecQuantError(Exception):
 
 class UsageError(EdgeSpecQuantError):
     """The caller asked for something that cannot be."""
+
+
+class SetupError(EdgeSpecQuantError):
+    """Setup cannot go on: something is missing on this machine, or pip or the compiler failed."""
 
 
 class SettingsError(EdgeSpecQuantError):
