@@ -1,0 +1,98 @@
+"""What the files in `scripts/` call: quickstart, test, check, engine-flags.
+
+Errors become one sentence and exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..errors import EdgeSpecQuantError
+from .commands import say
+from .facts import gather
+from .flags import choose
+from .setup import prepare
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PROMPT = "Explain in two sentences why the sky is blue."
+
+
+def main(name: str, arguments: Sequence[str]) -> int:
+    """Runs one script; returns its exit code. 130 when interrupted, 143 when told to end."""
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        return _SCRIPTS[name](list(arguments))
+    except EdgeSpecQuantError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; run it again to go on", file=sys.stderr)
+        return 130
+
+
+def quickstart(arguments: list[str]) -> int:
+    """From a bare clone to an answer."""
+    parser = argparse.ArgumentParser(prog="scripts/quickstart", description="Set everything up and answer a prompt.")
+    parser.add_argument("prompt", nargs="*", help=f"what to ask (default: {_PROMPT})")
+    parser.add_argument("--rpc", action="store_true", help="build the engine with RPC, to share work between machines")
+    parser.add_argument("--rebuild", action="store_true", help="build the engine again even if it was built before")
+    options = parser.parse_args(arguments)
+    python = prepare(_ROOT, ("demo",), rpc=options.rpc, rebuild=options.rebuild)
+    program = _beside(python, "edge-specquant")
+    prompt = " ".join(options.prompt) or _PROMPT
+    say(f'\n$ {program} run demo "{prompt}"')
+    status = subprocess.call([str(program), "run", "demo", "--", prompt])
+    if status == 0:
+        say(f"\nNext: {program} chat --plain demo")
+    return status
+
+
+def test(arguments: list[str]) -> int:
+    """The whole test suite, or what pytest is told."""
+    python = prepare(_ROOT, ("demo", "dev"))
+    return subprocess.call([str(python), "-m", "pytest", *arguments], cwd=_ROOT)
+
+
+def check(arguments: list[str]) -> int:
+    """Style and types."""
+    argparse.ArgumentParser(prog="scripts/check", description="ruff and mypy").parse_args(arguments)
+    python = prepare(_ROOT, ("demo", "dev"))
+    commands = (["ruff", "check", "."], ["mypy"])
+    return max(subprocess.call([str(python), "-m", *command], cwd=_ROOT) for command in commands)
+
+
+def engine_flags(arguments: list[str]) -> int:
+    """CMAKE_ARGS on stdout, and nothing else there; the reasons on stderr."""
+    parser = argparse.ArgumentParser(prog="scripts/engine-flags", description="Print CMAKE_ARGS for this machine.")
+    parser.add_argument("--rpc", action="store_true", help="with RPC")
+    parser.add_argument("--explain", action="store_true", help="give the reasons, on standard error")
+    options = parser.parse_args(arguments)
+    flags = choose(gather(), rpc=options.rpc, extra=os.environ.get("CMAKE_ARGS", ""))
+    if options.explain:
+        print("\n".join(flags.reasons), file=sys.stderr)
+    print(flags.text)
+    return 0
+
+
+def _beside(python: Path, program: str) -> Path:
+    path = python.with_name(program + (".exe" if os.name == "nt" else ""))
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _end(number: int, frame: object) -> None:
+    del frame
+    sys.exit(128 + number)
+
+
+_SCRIPTS: dict[str, Callable[[list[str]], int]] = {
+    "quickstart": quickstart,
+    "test": test,
+    "check": check,
+    "engine-flags": engine_flags,
+}
