@@ -19,7 +19,10 @@ import numpy.typing as npt
 from ..errors import UsageError
 
 _HEAD_SIZE = 32
-_PIECES = ["▁", "▁t", "▁a", "▁the", "▁of", "▁and", "▁to", "▁in", "▁is", "th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "ti", "es", "or", "te", "of", "ed", "is", "it", "al", "ar", "st", "to", "nt", "ing"]
+_PIECES = (
+    *("▁", "▁t", "▁a", "▁the", "▁of", "▁and", "▁to", "▁in", "▁is", "th", "he", "in", "er", "an", "re", "on", "at"),
+    *("en", "nd", "ti", "es", "or", "te", "of", "ed", "is", "it", "al", "ar", "st", "to", "nt", "ing"),
+)
 _CHAT_TOKENS = ("<|im_start|>", "<|im_end|>")
 # Chosen by trial: blocks outweigh the embedding in the residual stream, so that the next token depends on the whole
 # context instead of echoing the last token, and logits spread widely enough (std about 4) for near-ties to be rare.
@@ -45,7 +48,7 @@ class _Sizes:
 
     @property
     def n_head_kv(self) -> int:
-        """The largest proper divisor pattern of real models: a few query heads share one KV head."""
+        """Grouped-query attention where the number of heads allows it: its smallest divisor above one."""
         return next((d for d in range(2, self.n_head) if self.n_head % d == 0), self.n_head)
 
     @property
