@@ -1,0 +1,260 @@
+"""Fake machines: small file trees, device lists and NVML stand-ins, one builder for all tests of this folder."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge_specquant.native.devices import EngineDevice
+from edge_specquant.placement.hardware import HardwareProfile, probe
+
+GIB = 1024**3
+
+
+def write_tree(root: Path, files: dict[str, str]) -> Path:
+    """Writes each text under its name."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def cpu_files(
+    n_cores: int, *, smt: int = 1, model: str | None = "Test CPU", part: str | None = None, little: int = 0
+) -> dict[str, str]:
+    """cpuinfo, topology and affinity of n_cores cores (the last `little` of them slow) with smt threads each."""
+    n = n_cores * smt
+    lines = []
+    files = {
+        "sys/devices/system/cpu/online": f"0-{n - 1}\n" if n > 1 else "0\n",
+        "proc/self/status": f"Name:\tpython\nCpus_allowed_list:\t0-{n - 1}\n",
+    }
+    for cpu in range(n):
+        core = cpu % n_cores
+        lines += [f"processor\t: {cpu}", *([f"model name\t: {model}"] if model else [])]
+        lines += [f"CPU part\t: {part}", "Features\t: fp asimd asimddp"] if part else ["flags\t\t: fpu avx2 fma f16c"]
+        siblings = ",".join(str(core + i * n_cores) for i in range(smt))
+        files[f"sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list"] = siblings + "\n"
+        if little:
+            slow = core >= n_cores - little
+            files[f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity"] = "350\n" if slow else "1024\n"
+    files["proc/cpuinfo"] = "\n".join(lines) + "\n"
+    return files
+
+
+def meminfo(total_gib: float, available_gib: float) -> dict[str, str]:
+    """MemFree is kept tiny: a machine that has run for a while."""
+    total, available = int(total_gib * 1024**2), int(available_gib * 1024**2)
+    return {
+        "proc/meminfo": f"MemTotal: {total} kB\nMemFree: 131072 kB\nMemAvailable: {available} kB\n"
+        f"Buffers: 1024 kB\nCached: {available - 131072} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+    }
+
+
+def jetson_files(model: str, *, mode: str = "MAXN") -> dict[str, str]:
+    return {
+        "proc/device-tree/model": model + "\0",
+        "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64\n",
+        "etc/nvpmodel.conf": f"< POWER_MODEL ID=0 NAME={mode} >\nCPU_ONLINE CORE_0 1\n< POWER_MODEL ID=1 NAME=15W >\n",
+        "var/lib/nvpmodel/status": "pmode:0000 fmode:quiet\n",
+        "sys/class/hwmon/hwmon1/name": "ina3221\n",
+        "sys/class/hwmon/hwmon1/in1_label": "VDD_IN\n",
+        "sys/class/hwmon/hwmon1/in1_input": "5000\n",
+        "sys/class/hwmon/hwmon1/curr1_input": "1200\n",
+        "sys/class/thermal/thermal_zone0/type": "cpu-thermal\n",
+        "sys/class/thermal/thermal_zone0/temp": "48500\n",
+        "sys/class/thermal/thermal_zone1/type": "cv0-thermal\n",
+        "sys/class/thermal/thermal_zone1/temp": "-256000\n",
+    }
+
+
+@dataclass
+class FakeGpu:
+    """What a stand-in NVML says of one GPU; None raises Not Supported."""
+
+    name: str = "NVIDIA GeForce RTX 4090"
+    uuid: str | None = "GPU-aaaa1111"
+    pci: str | None = "00000000:01:00.0"
+    memory: tuple[int, int] | None = (24 * GIB, 23 * GIB)
+    power_mw: int | None = 35_000
+    mig: list[str] | None = None
+
+
+def fake_nvml(*gpus: FakeGpu, driver: str = "550.54", broken: str | None = None) -> Any:
+    """A module with pynvml's interface."""
+
+    class NVMLError(Exception):
+        pass
+
+    def ask(value: Any) -> Any:
+        if value is None:
+            raise NVMLError("Not Supported")
+        return value
+
+    def init() -> None:
+        if broken:
+            raise NVMLError(broken)
+
+    def memory(gpu: FakeGpu) -> Any:
+        total, free = ask(gpu.memory)
+        return types.SimpleNamespace(total=total, free=free)
+
+    def mig_slice(gpu: FakeGpu, slot: int) -> str:
+        slices = gpu.mig or []
+        return ask(slices[slot] if slot < len(slices) else None)
+
+    return types.SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=init,
+        nvmlShutdown=lambda: None,
+        nvmlSystemGetDriverVersion=lambda: driver,
+        nvmlDeviceGetCount=lambda: len(gpus),
+        nvmlDeviceGetHandleByIndex=lambda index: gpus[index],
+        nvmlDeviceGetName=lambda gpu: gpu.name,
+        nvmlDeviceGetUUID=lambda gpu: gpu if isinstance(gpu, str) else ask(gpu.uuid),
+        nvmlDeviceGetPciInfo=lambda gpu: types.SimpleNamespace(busId=ask(gpu.pci)),
+        nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetPowerUsage=lambda gpu: ask(gpu.power_mw),
+        nvmlDeviceGetEnforcedPowerLimit=lambda gpu: ask(gpu.power_mw) * 10,
+        nvmlDeviceGetMigMode=lambda gpu: ask([1, 1] if gpu.mig is not None else None),
+        nvmlDeviceGetMaxMigDeviceCount=lambda gpu: 7,
+        nvmlDeviceGetMigDeviceHandleByIndex=mig_slice,
+    )
+
+
+def no_nvml() -> Any:
+    raise ModuleNotFoundError("No module named 'pynvml'")
+
+
+def no_smi(command: list[str]) -> str:
+    raise FileNotFoundError(command[0])
+
+
+@dataclass
+class Machine:
+    """Everything `probe` is given."""
+
+    files: dict[str, str]
+    devices: list[EngineDevice] = field(default_factory=list)
+    nvml: Any = None
+    smi: Callable[[list[str]], str] = no_smi
+    environment: dict[str, str] = field(default_factory=dict)
+    system: str = "linux x86_64"
+
+    def probe(self, root: Path) -> HardwareProfile:
+        return probe(
+            write_tree(root, self.files),
+            devices=self.devices,
+            engine_features="CPU : AVX2 = 1 | FMA = 1 | AVX512 = 0 | REPACK = 1",
+            load_nvml=(lambda: self.nvml) if self.nvml is not None else no_nvml,
+            run_smi=self.smi,
+            environment=self.environment,
+            page_size=4096,
+            system=self.system,
+        )
+
+
+def cuda(index: int, description: str, total_gib: float, free_gib: float, *, kind: str = "gpu", pci: str | None = None):
+    return EngineDevice(f"CUDA{index}", description, kind, int(free_gib * GIB), int(total_gib * GIB), pci)
+
+
+def _jetson(model: str, total_gib: float, available_gib: float, n_cores: int, mode: str) -> Machine:
+    return Machine(
+        {
+            **cpu_files(n_cores, model=None, part="0xd42"),
+            **meminfo(total_gib, available_gib),
+            **jetson_files(model, mode=mode),
+        },
+        # The engine's figure for an integrated GPU is the RAM once more; the driver's is Not Supported.
+        [cuda(0, "Orin", total_gib, 0.2, kind="igpu")],
+        fake_nvml(FakeGpu("Orin (nvgpu)", None, None, None, None)),
+        system="linux aarch64",
+    )
+
+
+MACHINES: dict[str, Machine] = {
+    "Jetson Orin Nano 8 GB": _jetson("NVIDIA Jetson Orin Nano Developer Kit Super", 7.4, 5.9, 6, "25W"),
+    "Jetson Orin NX 16 GB": _jetson("NVIDIA Jetson Orin NX Engineering Reference", 15.3, 13.2, 8, "MAXN"),
+    "Jetson AGX Orin 64 GB": _jetson("NVIDIA Jetson AGX Orin Developer Kit", 61.3, 57.0, 12, "MAXN"),
+    "Raspberry Pi 5, 8 GB": Machine(
+        {
+            **cpu_files(4, model=None, part="0xd0b"),
+            **meminfo(7.9, 6.8),
+            "proc/device-tree/model": "Raspberry Pi 5 Model B Rev 1.0\0",
+        },
+        system="linux aarch64",
+    ),
+    "laptop, 8 GB, RTX 3050 4 GB": Machine(
+        {
+            **cpu_files(4, smt=2),
+            **meminfo(7.6, 5.2),
+            "sys/class/power_supply/BAT0/type": "Battery\n",
+            "sys/class/power_supply/BAT0/capacity": "81\n",
+            "sys/class/power_supply/BAT0/status": "Discharging\n",
+            "sys/class/power_supply/AC/type": "Mains\n",
+            "sys/class/power_supply/AC/online": "0\n",
+        },
+        [cuda(0, "NVIDIA GeForce RTX 3050 Laptop GPU", 4.0, 3.7, pci="0000:01:00.0")],
+        fake_nvml(FakeGpu("NVIDIA GeForce RTX 3050 Laptop GPU", memory=(4 * GIB, int(3.7 * GIB)))),
+    ),
+    "desktop, 32 GB, RTX 4090": Machine(
+        {**cpu_files(8, smt=2), **meminfo(31.2, 27.0)},
+        [cuda(0, "NVIDIA GeForce RTX 4090", 23.6, 22.9, pci="0000:01:00.0")],
+        fake_nvml(FakeGpu()),
+    ),
+    "two 8 GB cards, 32 GB": Machine(
+        {**cpu_files(8, smt=2), **meminfo(31.2, 27.0)},
+        [
+            cuda(0, "NVIDIA GeForce RTX 3070", 7.8, 7.5, pci="0000:01:00.0"),
+            cuda(1, "NVIDIA GeForce RTX 3070", 7.8, 7.5, pci="0000:02:00.0"),
+        ],
+        fake_nvml(FakeGpu("NVIDIA GeForce RTX 3070"), FakeGpu("NVIDIA GeForce RTX 3070", "GPU-b", "00000000:02:00.0")),
+    ),
+    "container, 2 CPUs, 4 GiB": Machine(
+        {
+            **cpu_files(16, smt=2),
+            **meminfo(62.0, 55.0),
+            "proc/self/cgroup": "0::/\n",
+            "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw\n",
+            "sys/fs/cgroup/cpu.max": "200000 100000\n",
+            "sys/fs/cgroup/memory.max": f"{4 * GIB}\n",
+            "sys/fs/cgroup/memory.current": f"{GIB // 4}\n",
+            "sys/fs/cgroup/memory.stat": f"anon 1000\ninactive_file {GIB // 8}\n",
+        },
+    ),
+}
+
+
+@pytest.fixture(params=list(MACHINES), ids=lambda name: name.replace(" ", "-"))
+def machine_name(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def profile_of(tmp_path: Path) -> Callable[[str], HardwareProfile]:
+    """Name of a machine -> its profile."""
+    return lambda name: MACHINES[name].probe(tmp_path / name.replace(" ", "_"))
+
+
+@pytest.fixture
+def kit() -> types.SimpleNamespace:
+    """The builders of this file, for tests that make machines of their own (test modules cannot import conftest)."""
+    return types.SimpleNamespace(
+        Machine=Machine,
+        FakeGpu=FakeGpu,
+        fake_nvml=fake_nvml,
+        cpu_files=cpu_files,
+        meminfo=meminfo,
+        jetson_files=jetson_files,
+        cuda=cuda,
+        write_tree=write_tree,
+        machines=MACHINES,
+        GIB=GIB,
+    )
