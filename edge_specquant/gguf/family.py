@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -145,6 +146,24 @@ def family_names() -> list[str]:
     return sorted(
         entry.name for entry in root.iterdir() if not entry.name.startswith(".") and (entry / MANIFEST_NAME).is_file()
     )
+
+
+def remove_family(name: str) -> int:
+    """Deletes a family of the families folder; returns the bytes freed. Raises FamilyError when there is none."""
+    folder = family_folder(name)
+    if not (folder / MANIFEST_NAME).is_file():
+        raise FamilyError(f"there is no family '{name}' (families: {', '.join(family_names()) or 'none yet'})")
+    n_bytes = sum(path.lstat().st_size for path in folder.iterdir())
+    try:
+        if (
+            folder.is_symlink()
+        ):  # somebody put the family on another disk: the link is ours to remove, its target is not
+            folder.unlink()
+        else:
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise FamilyError(f"{folder} cannot be removed: {error.strerror or error}") from error
+    return n_bytes
 
 
 def sha256_of(path: Path, progress: HashProgress | None = None) -> str:

@@ -1,6 +1,6 @@
 """Which weight type each tensor gets, and why. Pure: names and shapes in, choices out.
 
-The rule, in one table (`VARIANTS`): a variant has a type for rows that are multiples of 256 (K-quants need them), a type
+The rule, in one table (`VARIANTS`): a variant has a type for rows that are multiples of 256 (K-quants need them), one
 for narrower rows (multiples of 32) with at least the bits that were asked for, and a type for the tensors that suffer
 most. Rows that fit neither stay F16. The output head, or the tied embedding that acts as one, follows the same rule: in
 a 4-bit draft it is a third of the cost, so it is 4-bit too. Knows nothing of files, engines or machines.
@@ -171,7 +171,7 @@ def _role(name: str, tied: bool) -> str:
 
 
 def _is_sensitive(name: str, n_layer: int) -> bool:
-    """attn_v and ffn_down near both ends of the stack carry most error into the logits, as llama.cpp's mixes have it."""
+    """attn_v and ffn_down near both ends of the stack carry most error into the logits, as in llama.cpp's own mixes."""
     match = _LAYER.match(name)
     if match is None:
         return name == "output.weight"

@@ -1,0 +1,111 @@
+"""`edge-specquant convert SOURCE`: one checkpoint in, a family of GGUF siblings out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..gguf.convert import ConvertPlan
+    from ..gguf.family import Family
+
+
+@click.command(name="convert", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("source")
+@click.option("--name", help="Name of the family; by default the name of the source.")
+@click.option("--variants", default="f16,q8,q4", show_default=True, help="Siblings to make, with commas between.")
+@click.option("--keep-sensitive", is_flag=True, help="Keep the most sensitive tensors at more bits (for a target).")
+@click.option("--threads", default=0, show_default="all cores", help="Threads of the quantizer.")
+@click.option("--dry-run", is_flag=True, help="Print what would be written, tensor by tensor, and write nothing.")
+@click.option("--force", is_flag=True, help="Make every sibling anew, also in place of another family of this name.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def command(
+    source: str,
+    name: str | None,
+    variants: str,
+    keep_sensitive: bool,
+    threads: int,
+    dry_run: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Make a family of GGUF siblings from SOURCE: the word "demo", or a GGUF file (any shard of a split one)."""
+    from ..gguf.convert import convert, open_source, plan_conversion
+    from ._progress import step_progress
+
+    wanted = [variant.strip() for variant in variants.split(",") if variant.strip()]
+    plan = plan_conversion(open_source(source), name, wanted, spare_sensitive=keep_sensitive)
+    if dry_run:
+        _print_plan(plan, as_json)
+        return
+    with step_progress() as report:
+        family = convert(plan, force=force, n_threads=threads, progress=report)
+    _print_family(family, as_json)
+
+
+def _print_plan(plan: ConvertPlan, as_json: bool) -> None:
+    if as_json:
+        _print_json({"name": plan.name, "n_bytes": plan.n_bytes, "recipes": [_recipe_row(r) for r in plan.recipes]})
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..units import format_bytes
+
+    console = Console(highlight=False)
+    for recipe in plan.recipes:
+        table = Table(title=Text(f"{plan.name}-{recipe.variant}"), title_justify="left")
+        for heading in ("tensor", "shape", "from", "to", "bytes", "reason"):
+            table.add_column(heading, justify="right" if heading == "bytes" else "left", overflow="fold")
+        for choice in recipe.choices:
+            tensor = choice.tensor
+            shape = " x ".join(str(size) for size in tensor.shape)
+            cells = (tensor.name, shape, tensor.weight_type.name, choice.weight_type.name, f"{choice.n_bytes:,}")
+            table.add_row(*(Text(cell) for cell in (*cells, choice.reason)))
+        console.print(table)
+        console.print(
+            f"{recipe.variant}: {format_bytes(recipe.n_tensor_bytes)}, {recipe.bits_per_weight:.2f} bits per weight, "
+            + ", ".join(f"{count} {name}" for name, count in recipe.weight_type_counts.items())
+        )
+        if sentence := recipe.describe_fallback():
+            console.print(sentence, markup=False)
+    console.print(f"all siblings together: {format_bytes(plan.n_bytes)}; nothing was written")
+
+
+def _recipe_row(recipe: Any) -> dict[str, Any]:
+    return {
+        "variant": recipe.variant,
+        "n_bytes": recipe.n_tensor_bytes,
+        "bits_per_weight": round(recipe.bits_per_weight, 4),
+        "weight_types": recipe.weight_type_counts,
+        "fallback": recipe.describe_fallback(),
+        "tensors": [
+            {
+                "name": choice.tensor.name,
+                "shape": list(choice.tensor.shape),
+                "from": choice.tensor.weight_type.name,
+                "to": choice.weight_type.name,
+                "n_bytes": choice.n_bytes,
+                "reason": choice.reason,
+                "fell_back": choice.fell_back,
+            }
+            for choice in recipe.choices
+        ],
+    }
+
+
+def _print_family(family: Family, as_json: bool) -> None:
+    from ._family_table import family_document, print_family
+
+    if as_json:
+        _print_json(family_document(family))
+    else:
+        print_family(family)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    import json
+
+    click.echo(json.dumps(document, ensure_ascii=False))
