@@ -53,9 +53,10 @@ def test_padding_rows_enlarge_the_vocabulary(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40))
+@given(text=st.text(st.characters(exclude_characters="\0▁", exclude_categories=["Cs"]), max_size=40))
 def test_any_text_survives_tokenizing(vocab_model: NativeModel, text: str) -> None:
     pieces = b"".join(vocab_model.vocab.piece(t) for t in vocab_model.vocab.tokenize(text))
+    # SentencePiece writes a space as "▁" and puts one in front, so that one character cannot come back.
     assert pieces.decode() == (f" {text}" if text else "")
 
 

@@ -1,0 +1,123 @@
+"""The import rule: a file imports from earlier layers and, without cycles, from its own room; each foreign package
+has its only places."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import graphlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "edge_specquant"
+NAME = PACKAGE.name
+# Rooms of one layer do not know each other, except on the ground.
+LAYERS = (
+    {"__init__"},
+    {"errors", "units", "config", "params", "request", "bootstrap"},
+    {"native"},
+    {"gguf"},
+    {"placement"},
+    {"engine", "routing"},
+    {"runtime"},
+    {"server", "tui", "bench", "store"},
+    {"cli", "__main__"},
+)
+GROUND = 1
+FOREIGN = {
+    "llama_cpp": ("native/*",),
+    "gguf": ("gguf/*", "native/tiny.py"),
+    "psutil": ("placement/*",),
+    "pynvml": ("placement/*",),
+    "spacy": ("routing/features*.py",),
+    "textual": ("tui/*",),
+    "fastapi": ("server/*",),
+    "uvicorn": ("server/*",),
+    "safetensors": ("gguf/checkpoint*.py",),
+    "huggingface_hub": ("gguf/checkpoint*.py",),
+    "tokenizers": ("gguf/tokenizer.py",),
+    "sentencepiece": ("gguf/tokenizer.py",),
+    "rich": ("cli/*", "bench/*", "tui/*"),
+    "click": ("cli/*", "bench/*", "tui/*"),
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path: Path, source: str | None = None) -> Iterator[str]:
+    """Absolute dotted names of everything a file imports, at its top or inside a function."""
+    here = [NAME, *path.relative_to(PACKAGE).parts[:-1]]
+    for node in ast.walk(ast.parse(source if source is not None else path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level + 1] if node.level else []
+            prefix = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{prefix}.{alias.name}" for alias in node.names)
+
+
+def room(path: Path) -> str:
+    """The folder or the file directly below the package that holds a file."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def room_of_name(name: str) -> str:
+    """The room an absolute name of this package points into; names of the package itself are its `__init__`."""
+    first = f"{name}.__init__".split(".")[1]
+    return first if (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file() else "__init__"
+
+
+def layer(name: str) -> int:
+    found = [number for number, rooms in enumerate(LAYERS) if name in rooms]
+    assert found, f"'{name}' has no layer: give it one in LAYERS"
+    return found[0]
+
+
+def breaches(path: Path, source: str | None = None) -> list[str]:
+    """Every import of a file that the rule forbids."""
+    own, where = room(path), path.relative_to(PACKAGE).as_posix()
+    found = []
+    for name in imports(path, source):
+        top = name.split(".")[0]
+        if top == NAME:
+            other = room_of_name(name)
+            may = other == own or layer(other) < layer(own) or layer(other) == layer(own) == GROUND
+        elif own == "bootstrap":
+            may = top in sys.stdlib_module_names
+        else:
+            may = top not in FOREIGN or any(fnmatch.fnmatch(where, pattern) for pattern in FOREIGN[top])
+        if not may:
+            found.append(f"{where} imports {name}")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_file_imports_only_what_it_may(path: Path) -> None:
+    assert breaches(path) == []
+
+
+def test_no_file_imports_in_a_circle() -> None:
+    modules = {".".join([NAME, *path.relative_to(PACKAGE).with_suffix("").parts]): path for path in FILES}
+    graph = {}
+    for module, path in modules.items():
+        # `from .x import y` names module x, or y itself when y is a module.
+        graph[module] = {
+            target
+            for name in imports(path)
+            for target in (name, name.rpartition(".")[0])
+            if target in modules and target != module
+        }
+    tuple(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_the_rule_sees_breaches() -> None:
+    errors, draft, setup = PACKAGE / "errors.py", PACKAGE / "engine/draft.py", PACKAGE / "bootstrap/setup.py"
+    assert breaches(errors, "from .engine import stream")
+    assert breaches(draft, "def f():\n    import llama_cpp.llama_cpp")
+    assert breaches(draft, "from ..routing import router")
+    assert breaches(draft, "from .. import cli")
+    assert breaches(setup, "import numpy")
+    lawful = ("from ..native import model", "from . import stats", "import numpy", "from .. import __version__")
+    assert not breaches(draft, "\n".join(lawful))
