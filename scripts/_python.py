@@ -1,4 +1,4 @@
-"""Finds a Python that fits and hands over to the package. Written for any Python from 3.6, so that an old one can say so."""
+"""Finds a Python that fits and hands over to the package. Runs from Python 3.6 on, so that an old one can say so."""
 
 import os
 import subprocess

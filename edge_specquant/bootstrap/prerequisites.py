@@ -40,8 +40,9 @@ def check_compilers() -> str:
         return "the compiler is looked for by CMake"
     found = [_compiler("CC", ("cc", "gcc", "clang"), "C"), _compiler("CXX", ("c++", "g++", "clang++"), "C++")]
     with tempfile.TemporaryDirectory(prefix="edge-specquant-cc-") as folder:
-        _try_compiler(found[0], Path(folder) / "a.c", "#include <stdint.h>\nint main(void){return 0;}\n")
-        _try_compiler(found[1], Path(folder) / "a.cpp", "#include <vector>\nint main(){return std::vector<int>(1)[0];}\n")
+        _try_compiler(found[0], Path(folder) / "a.c", "#include <stdint.h>\nint main(void) { return 0; }\n")
+        program = "#include <vector>\nint main() { return std::vector<int>(1)[0]; }\n"
+        _try_compiler(found[1], Path(folder) / "a.cpp", program)
     cmake = "cmake" if shutil.which("cmake") else "cmake from the package index"
     return f"{Path(found[0]).name}, {Path(found[1]).name}, {cmake}"
 

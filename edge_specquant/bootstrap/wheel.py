@@ -36,7 +36,7 @@ class EngineBuild:
 
     @property
     def digest(self) -> str:
-        """Names the build; equal digests are interchangeable. The wheel's tag is py3, so Python's version plays no part."""
+        """Names the build; equal digests are interchangeable. The wheel is tagged py3, so the Python plays no part."""
         parts = (self.version, self.flags.text, self.machine)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
