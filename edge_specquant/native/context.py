@@ -31,7 +31,8 @@ class NativeContext:
     def __init__(self, model_handle: Any, params: ContextParams, *, name: str) -> None:
         lib = engine()
         if params.n_ctx < 1 or params.n_batch < 1 or params.max_rows < 1:
-            raise ContextError(f"context sizes must be at least 1: {params.n_ctx=}, {params.n_batch=}, {params.max_rows=}")
+            sizes = f"n_ctx {params.n_ctx}, n_batch {params.n_batch}, max_rows {params.max_rows}"
+            raise ContextError(f"context sizes must be at least 1: {sizes}")
         self.params = params
         self.n_ctx = params.n_ctx
         self.n_batch = params.n_batch

@@ -49,6 +49,16 @@ class Vocab(Protocol):
     eos: int | None
     add_bos: bool
 
+    @property
+    def eog_tokens(self) -> frozenset[int]:
+        """Every id that ends a generation."""
+        ...
+
+    @property
+    def control_markers(self) -> tuple[str, ...]:
+        """The texts that `parse_special` would turn into control ids."""
+        ...
+
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
         """Token ids of the text, without BOS or EOS added. Control markers become their ids only if parse_special."""
         ...
@@ -86,6 +96,14 @@ class Context(Protocol):
         """Keeps the first n positions; False when this kind of cache cannot drop a suffix."""
         ...
 
+    def used(self, *, seq: int = 0) -> int:
+        """Positions held by the sequence."""
+        ...
+
+    def clear(self, *, seq: int = 0) -> None:
+        """Forgets the whole sequence."""
+        ...
+
     def copy_state_from(self, other: Any, *, seq: int = 0) -> bool:
         """Takes over another context's cells of the same sequence; False when the formats do not fit."""
         ...
@@ -106,10 +124,14 @@ class Context(Protocol):
 class Model(Protocol):
     """Weights and vocabulary."""
 
-    vocab: Vocab
     n_ctx_train: int
     chat_template: str | None
     can_truncate: bool
+
+    @property
+    def vocab(self) -> Vocab:
+        """The vocabulary."""
+        ...
 
     def context(self, params: ContextParams) -> Context:
         """Makes a context. Raises ContextError."""

@@ -1,0 +1,76 @@
+"""`edge-specquant run`: one prompt, one streamed reply."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from ._options import generation_flags, take_engine, take_sampling, take_speculation
+
+
+@click.command()
+@click.argument("family")
+@click.argument("prompt", required=False)
+@click.option("--system", metavar="TEXT", help="System prompt.")
+@click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object when done, nothing else.")
+@click.option("--quiet", is_flag=True, help="No line of statistics.")
+@generation_flags
+def command(family: str, prompt: str | None, as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Answer PROMPT (or standard input) with FAMILY and stream the text."""
+    from ..request import Request
+    from ..runtime import Runtime
+    from ._progress import step_progress
+    from ._reply import events, stats_line
+    from ._text import shown
+
+    engine, sampling, speculation = take_engine(flags), take_sampling(flags), take_speculation(flags)
+    request = Request(
+        prompt=_prompt(prompt), sampling=sampling, speculation=speculation, stop=tuple(flags.pop("stop")), **flags
+    )
+    with step_progress() as progress:
+        runtime = Runtime.local(family, engine, progress)
+    texts: list[str] = []
+    token_ids: list[int] = []
+    with runtime:
+        target, draft = runtime.siblings(request)
+        for event in events(runtime, request):
+            texts.append(event.text)
+            if event.token_id is not None:
+                token_ids.append(event.token_id)
+            if not as_json:
+                click.echo(shown(event.text), nl=False)
+                sys.stdout.flush()
+        for notice in runtime.notices:
+            click.echo(f"note: {notice}", err=True)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "text": "".join(texts),
+                    "token_ids": token_ids,
+                    "finish_reason": event.finish_reason,
+                    "target": target,
+                    "draft": draft,
+                    "stats": event.stats.as_dict() if event.stats else None,
+                },
+                ensure_ascii=False,
+            )
+        )
+    else:
+        click.echo()
+        if not quiet:
+            click.secho(stats_line(event, target, draft), err=True, dim=True)
+    if event.finish_reason == "cancelled":
+        raise KeyboardInterrupt
+
+
+def _prompt(given: str | None) -> str:
+    if given is not None and given != "-":
+        return given
+    if sys.stdin.isatty():
+        raise click.UsageError("give a PROMPT, or pipe one into standard input")
+    return sys.stdin.buffer.read().decode("utf-8", "replace")

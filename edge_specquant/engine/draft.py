@@ -1,0 +1,86 @@
+"""The drafter seam: who guesses the next tokens. `lookup.py` copies from the text, `model_drafter.py` asks a sibling.
+
+A drafter keeps its own state in step with the history by being told what was accepted. Knows nothing of the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .sampling import Distribution, TokenSampler
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What a drafter knows about one draft token: its place in the draft, its probability, the entropy in nats.
+
+    source names the drafter; match_length is the n-gram length a lookup matched. None is not measured.
+    """
+
+    position: int
+    source: str
+    confidence: float | None = None
+    entropy: float | None = None
+    match_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Draft tokens with who proposed each, and the distribution each was drawn from (for the rejection rule)."""
+
+    tokens: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()
+    signals: tuple[Signals, ...] = ()
+    distributions: tuple[Distribution, ...] | None = None
+
+
+GoOn = Callable[[Signals], bool]
+
+NOTHING = Draft()
+
+
+class Drafter(Protocol):
+    """begin -> (propose -> accepted)*. Histories only grow within a request."""
+
+    name: str
+
+    def begin(self, history: Sequence[int]) -> None:
+        """A new request: history is the prompt (and the first token)."""
+        ...
+
+    def propose(self, history: Sequence[int], limit: int, go_on: GoOn, sampler: TokenSampler) -> Draft:
+        """At most `limit` tokens that may follow; asks go_on after each whether another is wanted.
+
+        sampler is a fork of the target's, in the state at the end of history; the drafter may advance it.
+        """
+        ...
+
+    def accepted(self, n: int) -> None:
+        """n tokens of the last draft became history; the rest leaves no trace."""
+        ...
+
+    def close(self) -> None:
+        """Frees what it owns."""
+        ...
+
+
+class NoDrafter:
+    """The target alone."""
+
+    name = "none"
+
+    def begin(self, history: Sequence[int]) -> None:
+        """Nothing to do."""
+
+    def propose(self, history: Sequence[int], limit: int, go_on: GoOn, sampler: TokenSampler) -> Draft:
+        """Nothing."""
+        del history, limit, go_on, sampler
+        return NOTHING
+
+    def accepted(self, n: int) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,120 @@
+"""A context and the tokens its cells hold, kept in step: extend, truncate to an absolute length, transplant.
+
+The one place that truncates. A refused truncation empties the cache, so that what it holds is always true; the caller
+sees the shorter length and decodes again. Knows nothing of drafts or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..errors import EngineError
+from ..native.protocol import Context, Logits
+
+OnProgress = Callable[[int, int], None]
+
+
+class KVCache:
+    """Tokens held by one sequence of a context."""
+
+    def __init__(self, context: Context, *, seq: int = 0) -> None:
+        self.context = context
+        self.tokens: list[int] = []
+        self.n_refused = 0
+        self._seq = seq
+
+    @property
+    def n_past(self) -> int:
+        """Cells held."""
+        return len(self.tokens)
+
+    @property
+    def n_ctx(self) -> int:
+        """Cells there are."""
+        return self.context.n_ctx
+
+    def shared_prefix(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens the cache already holds."""
+        held, wanted = np.asarray(self.tokens, dtype=np.int64), np.asarray(tokens, dtype=np.int64)
+        n = min(held.size, wanted.size)
+        differs = np.flatnonzero(held[:n] != wanted[:n])
+        return int(differs[0]) if differs.size else n
+
+    def truncate(self, n: int) -> bool:
+        """Keeps the first n cells. When the cache cannot drop a suffix it is emptied and False returned."""
+        if n >= self.n_past:
+            return True
+        if n == 0 or not self.context.truncate(n, seq=self._seq):
+            self.context.clear(seq=self._seq)
+            self.tokens.clear()
+            self.n_refused += n > 0
+            return n == 0
+        del self.tokens[n:]
+        return True
+
+    def extend(self, tokens: Sequence[int], n_rows: int = 1, progress: OnProgress | None = None) -> Logits:
+        """Decodes tokens after what is held, in chunks of n_batch; logits of the last n_rows, (n_rows, n_vocab).
+
+        The rows are the context's view: valid until its next decode. On an error the cache holds what it held before
+        the failing chunk. Raises ContextFullError, AbortedError, DecodeError.
+        """
+        n_batch = self.context.n_batch
+        rows = np.empty((0, 0), dtype=np.float32)
+        end = len(tokens)
+        first_row = end - n_rows
+        start = 0
+        while start < end:
+            stop = min(start + n_batch, end)
+            if start < first_row < stop and stop - first_row < n_rows:
+                stop = first_row  # rows of one call must come from one decode
+            chunk = tokens[start:stop]
+            rows = self._decode(chunk, min(n_rows, max(0, stop - first_row)))
+            start = stop
+            if progress:
+                progress(start, end)
+        return rows
+
+    def hold(self, tokens: Sequence[int], progress: OnProgress | None = None) -> Logits:
+        """Makes the cache hold exactly these tokens, reusing its longest common prefix.
+
+        Returns the logits of the last token, (1, n_vocab).
+        """
+        self.truncate(min(self.shared_prefix(tokens), len(tokens) - 1))
+        return self.extend(tokens[self.n_past :], 1, progress)
+
+    def copy_from(self, other: KVCache) -> bool:
+        """Takes over a sibling's cells; False (and unchanged) when the formats do not fit or there is no room."""
+        if other.n_past > self.n_ctx or not self.context.copy_state_from(other.context, seq=self._seq):
+            return False
+        self.tokens = list(other.tokens)
+        return True
+
+    def extend_padded(self, tokens: Sequence[int], n_pad: int, n_rows: int) -> Logits:
+        """As `extend` in one decode, widened by n_pad throw-away tokens that leave no cell behind.
+
+        Widths differ in cost (see placement/calibrate.py); a wider batch can be the cheaper one. Only for caches that
+        can truncate. Rows are those of the last n_rows real tokens.
+        """
+        if not n_pad:
+            return self._decode(tokens, n_rows)
+        n_kept = self.n_past + len(tokens)
+        rows = self._decode([*tokens, *([tokens[-1]] * n_pad)], n_rows + n_pad)
+        self.truncate(n_kept)
+        return rows[:n_rows]
+
+    def _decode(self, tokens: Sequence[int], n_rows: int) -> Logits:
+        n_past = self.n_past
+        try:
+            rows = self.context.decode(tokens, n_past, n_rows, seq=self._seq)
+        except EngineError:
+            if not self.context.truncate(n_past, seq=self._seq):
+                self._forget()
+            raise
+        self.tokens.extend(tokens)
+        return rows
+
+    def _forget(self) -> None:
+        self.context.clear(seq=self._seq)
+        self.tokens.clear()

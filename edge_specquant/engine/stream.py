@@ -1,0 +1,163 @@
+"""The loop: prefill, then rounds of draft, verify, commit, yield. Gives an iterator of TokenEvent.
+
+Between rounds the target's cache holds the history without its last token. Everything is committed before anything is
+yielded, so a closed iterator leaves nothing to mend. Knows nothing of files, prompts as text, or threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import AbortedError, UsageError
+from ..native.protocol import Logits, Vocab
+from .draft import NOTHING, Draft, Drafter
+from .draft_length import Controller
+from .kv_cache import KVCache, OnProgress
+from .sampling import TokenSampler
+from .stats import RoundRecord, SpeculationStats, StatsBuilder
+from .text import TextStream
+from .verify import Verdict, verify
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One token of a reply, or its end.
+
+    text may be empty while a character or a possible stop string is incomplete; the texts joined are the reply.
+    The last event has no token: finish_reason is "stop", "length" or "cancelled", and stats is set.
+    """
+
+    text: str
+    token_id: int | None = None
+    origin: str | None = None
+    finish_reason: str | None = None
+    stats: SpeculationStats | None = None
+
+
+@dataclass(slots=True)
+class Job:
+    """One request, ready for the loop. max_tokens None is as many as the context holds."""
+
+    prompt: Sequence[int]
+    target: KVCache
+    drafter: Drafter
+    controller: Controller
+    sampler: TokenSampler
+    vocab: Vocab
+    max_tokens: int | None = None
+    stops: Sequence[str] = ()
+    accept: str = "match"
+    on_prefill: OnProgress | None = None
+    history: list[int] = field(default_factory=list)
+
+
+def stream(job: Job) -> Iterator[TokenEvent]:
+    """Runs a job to its end. Raises UsageError for a prompt that is empty or longer than the context."""
+    _check(job)
+    run = _Run(job)
+    try:
+        yield from run.events()
+    except AbortedError:
+        yield run.last_event("cancelled")
+
+
+def _check(job: Job) -> None:
+    n, n_ctx = len(job.prompt), job.target.n_ctx
+    if n == 0:
+        raise UsageError("the prompt is empty; give at least one token")
+    if n > n_ctx:
+        raise UsageError(f"the prompt has {n} tokens and the context holds {n_ctx}; shorten it or raise --ctx")
+    if job.max_tokens is not None and job.max_tokens < 0:
+        raise UsageError(f"max_tokens is {job.max_tokens}; it must be 0 or more")
+
+
+class _Run:
+    """The state of one job in the loop."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.history = job.history
+        self.history[:] = job.prompt
+        room = job.target.n_ctx - len(job.prompt)
+        self.left = room if job.max_tokens is None else min(job.max_tokens, room)
+        self.text = TextStream(job.stops)
+        self.stats = StatsBuilder(n_prompt=len(job.prompt))
+        self.started = time.perf_counter()
+
+    def events(self) -> Iterator[TokenEvent]:
+        if self.left == 0:
+            yield self.last_event("length")
+            return
+        verdict = self._prefill()
+        origins: Sequence[str] = ()
+        while True:
+            for i, token in enumerate(verdict.tokens):
+                if token in self.job.sampler.eog_tokens:
+                    yield self.last_event("stop")
+                    return
+                yield self._emit(token, origins[i] if i < verdict.n_accepted else "target")
+                if self.text.stopped:
+                    yield self.last_event("stop")
+                    return
+                if self.left == 0:
+                    yield self.last_event("length")
+                    return
+            draft, verdict = self._round()
+            origins = draft.origins
+
+    def last_event(self, finish_reason: str) -> TokenEvent:
+        self.stats.n_draft_reason = self.job.controller.reason
+        return TokenEvent(self.text.flush(), finish_reason=finish_reason, stats=self.stats.build())
+
+    def _prefill(self) -> Verdict:
+        """Decodes what the cache lacks of the prompt; the first token comes from its last row."""
+        job = self.job
+        n_shared = min(job.target.shared_prefix(job.prompt), len(job.prompt) - 1)
+        self.stats.n_cached = n_shared if job.target.truncate(n_shared) else 0
+        rows = job.target.extend(job.prompt[job.target.n_past :], 1, job.on_prefill)
+        job.sampler.accept_prompt(job.prompt)
+        verdict = self._judge(NOTHING, rows)
+        self.history.extend(verdict.tokens)
+        job.drafter.begin(self.history)
+        self.stats.prefill_s = time.perf_counter() - self.started
+        return verdict
+
+    def _round(self) -> tuple[Draft, Verdict]:
+        """Draft, verify, commit."""
+        job, history = self.job, self.history
+        begun = time.perf_counter()
+        limit = min(job.controller.limit(), self.left - 1, job.target.context.max_rows - 1)
+        if job.target.n_refused:
+            limit = 0  # a cache that cannot drop a rejected suffix must not be given one
+        draft = NOTHING
+        if limit > 0:
+            draft = job.drafter.propose(history, limit, job.controller.should_continue, job.sampler.fork())
+        drafted = time.perf_counter()
+        rows = job.target.extend([*history[job.target.n_past :], *draft.tokens], 1 + len(draft.tokens))
+        verdict = self._judge(draft, rows)
+        job.target.truncate(len(history) + verdict.n_accepted)
+        history.extend(verdict.tokens)
+        job.drafter.accepted(verdict.n_accepted)
+        done = time.perf_counter()
+        record = RoundRecord(len(draft.tokens), verdict.n_accepted, drafted - begun, done - drafted, len(rows))
+        job.controller.observe(record)
+        self.stats.add_round(record)
+        self.stats.decode_s += done - begun
+        return draft, verdict
+
+    def _judge(self, draft: Draft, rows: Logits) -> Verdict:
+        job = self.job
+        return verify(
+            draft, rows, job.sampler, len(self.history), accept=job.accept, eog_tokens=job.sampler.eog_tokens
+        )
+
+    def _emit(self, token: int, origin: str) -> TokenEvent:
+        self.left -= 1
+        self.stats.n_generated += 1
+        self.stats.origins[origin] += 1
+        if self.stats.ttft_s is None:
+            self.stats.ttft_s = time.perf_counter() - self.started
+        text = self.text.feed(self.job.vocab.piece(token))
+        return TokenEvent(text, token, origin)

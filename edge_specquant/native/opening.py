@@ -1,0 +1,37 @@
+"""Opens models with the settings that the self-test found safe: the way every other room gets a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import EngineUnsafeError
+from .model import NativeModel
+from .protocol import Progress
+from .selftest import verdict
+
+
+def open_model(
+    path: Path,
+    *,
+    n_gpu_layers: int = 0,
+    tensor_split: Sequence[float] = (),
+    use_mmap: bool = True,
+    use_mlock: bool = False,
+    vocab_only: bool = False,
+    progress: Progress | None = None,
+) -> NativeModel:
+    """A loaded model. Raises ModelLoadError, EngineUnsafeError, EngineMissingError."""
+    safety = verdict()
+    if not safety.safe:
+        raise EngineUnsafeError(f"the engine is not safe on this processor: {safety.reason}")
+    return NativeModel(
+        path,
+        use_extra_bufts=safety.use_extra_bufts,
+        n_gpu_layers=n_gpu_layers,
+        tensor_split=tensor_split,
+        use_mmap=use_mmap,
+        use_mlock=use_mlock,
+        vocab_only=vocab_only,
+        progress=progress,
+    )
