@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ..errors import SetupError
 
-_TAIL_BYTES = 4096
 _QUIET_HEARTBEAT_S = 60.0
+_GRACE_S = 3.0
 _NETWORK_SIGNS = re.compile(
     r"NewConnectionError|NameResolutionError|name resolution|ConnectTimeout|ReadTimeout|ProxyError|SSLError"
     r"|Network is unreachable|Connection refused|Could not fetch URL|connection broken"
@@ -75,6 +75,7 @@ def explain_failure(text: str, doing: str, log: Path) -> str:
 
 def _wait(process: subprocess.Popen[bytes], log: Path, doing: str) -> int:
     started = time.monotonic()
+    progress = _Progress(log)
     on_terminal = sys.stdout.isatty()
     next_line_s = _QUIET_HEARTBEAT_S
     while True:
@@ -84,26 +85,47 @@ def _wait(process: subprocess.Popen[bytes], log: Path, doing: str) -> int:
         except subprocess.TimeoutExpired:
             elapsed_s = time.monotonic() - started
         if on_terminal:
-            print(f"\r  {doing}: {elapsed_s:.0f} s{_progress(log)} ", end="", flush=True)
+            print(f"\r  {doing}: {elapsed_s:.0f} s{progress.read()} ", end="", flush=True)
         elif elapsed_s >= next_line_s:
-            say(f"  {doing}: {elapsed_s:.0f} s{_progress(log)}")
+            say(f"  {doing}: {elapsed_s:.0f} s{progress.read()}")
             next_line_s += _QUIET_HEARTBEAT_S
     if on_terminal:
         print("\r\x1b[K", end="", flush=True)
     return status
 
 
-def _progress(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-        steps = _NINJA_STEP.findall(file.read().decode("utf-8", "replace"))
-    return f", file {steps[-1][0]} of {steps[-1][1]}" if steps else ""
+class _Progress:
+    """Follows a growing log for ninja's '[12/144]'; each read looks at what is new only."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._offset = 0
+        self._text = ""
+
+    def read(self) -> str:
+        """', file 12 of 144', or nothing before the first step."""
+        with self._log.open("rb") as file:
+            file.seek(self._offset)
+            new = file.read()
+        whole_lines = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole_lines)
+        steps = _NINJA_STEP.findall(whole_lines.decode("utf-8", "replace"))
+        if steps:
+            self._text = f", file {steps[-1][0]} of {steps[-1][1]}"
+        return self._text
 
 
 def _end_tree(process: subprocess.Popen[bytes]) -> None:
     """Ends the command and everything it started; the compiler must not go on in the background."""
     if os.name == "posix":
-        with contextlib.suppress(ProcessLookupError):
+        # Ninja gives each compiler a process group of its own and ends them only when told politely.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGTERM)
+            deadline = time.monotonic() + _GRACE_S
+            while time.monotonic() < deadline:
+                process.poll()  # collects it, or its group would seem alive for ever
+                os.killpg(process.pid, 0)
+                time.sleep(0.02)
             os.killpg(process.pid, signal.SIGKILL)
     else:
         subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
