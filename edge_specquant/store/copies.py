@@ -1,4 +1,4 @@
-"""A whole conversation as a value: every branch, the branch on show, and the order branches were last seen in.
+"""A whole conversation as a value: every branch, the branch on show, and which version of a message was seen last.
 
 What is exported and imported. `of` and `add` turn it from and into rows; two copies are equal when nothing was lost.
 """
@@ -6,13 +6,13 @@ What is exported and imported. `of` and `add` turn it from and into rows; two co
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import StoreError
-from . import conversations
+from . import conversations, tree
 from .records import clean_role, clean_status, clean_text, from_json, to_json
-from .schema import next_sequence, sequence_of
+from .schema import sequence_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class MessageCopy:
     record: Mapping[str, object]
     created_at: float
     seen: int
-    """Rank among all messages of the conversation: the highest of some siblings is the one last on show."""
+    """Rank among its siblings: the highest was last on show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def of(connection: sqlite3.Connection, conversation_id: int) -> ConversationCopy
         (conversation_id,),
     ).fetchall()
     places = {row[0]: place for place, row in enumerate(rows)}
-    ranks = {row[0]: rank for rank, row in enumerate(sorted(rows, key=lambda row: (row[7], row[0])))}
+    ranks = _ranks([(row[1], row[7]) for row in rows])
     messages = tuple(
         MessageCopy(
             None if parent is None else places[parent],
@@ -69,7 +69,7 @@ def of(connection: sqlite3.Connection, conversation_id: int) -> ConversationCopy
             "interrupted" if status == "streaming" else status,
             from_json(record),
             created_at,
-            ranks[number],
+            ranks[places[number]],
         )
         for number, parent, role, text, status, record, created_at, _ in rows
     )
@@ -88,10 +88,11 @@ def of(connection: sqlite3.Connection, conversation_id: int) -> ConversationCopy
 def add(connection: sqlite3.Connection, copy: ConversationCopy) -> int:
     """Adds a copy as a new conversation, inside a write transaction. Gives its id."""
     conversation_id = conversations.create(connection, copy.title, copy.system, copy.preset, copy.created_at)
+    ranks = _ranks([(message.parent, message.seen) for message in copy.messages])
     first_visit = sequence_of(connection)
     connection.execute("UPDATE counter SET value = value + ?", (len(copy.messages),))
     numbers: list[int] = []
-    for message in copy.messages:
+    for message, rank in zip(copy.messages, ranks, strict=True):
         cursor = connection.execute(
             "INSERT INTO message"
             " (conversation_id, parent_id, role, text, status, record, created_at, visited)"
@@ -104,19 +105,25 @@ def add(connection: sqlite3.Connection, copy: ConversationCopy) -> int:
                 clean_status(message.status),
                 to_json(message.record),
                 message.created_at,
-                first_visit + message.seen + 1,
+                first_visit + rank + 1,
             ),
         )
         assert cursor.lastrowid is not None
         numbers.append(cursor.lastrowid)
+    tree.show_again(connection, conversation_id, None if copy.leaf is None else numbers[copy.leaf])
     connection.execute(
-        "UPDATE conversation SET leaf_id = ?, pinned = ?, updated_at = ?, sequence = ? WHERE id = ?",
-        (
-            None if copy.leaf is None else numbers[copy.leaf],
-            copy.pinned,
-            copy.updated_at,
-            next_sequence(connection),
-            conversation_id,
-        ),
+        "UPDATE conversation SET pinned = ?, updated_at = ? WHERE id = ?",
+        (copy.pinned, copy.updated_at, conversation_id),
     )
     return conversation_id
+
+
+def _ranks(seen: Sequence[tuple[int | None, int]]) -> list[int]:
+    """From (parent, when seen) of each message, its rank among the children of the same parent."""
+    ranks = [0] * len(seen)
+    n_ranked: dict[int | None, int] = {}
+    for place in sorted(range(len(seen)), key=lambda place: seen[place][1]):  # stable: ties keep their order
+        parent = seen[place][0]
+        ranks[place] = n_ranked.get(parent, 0)
+        n_ranked[parent] = ranks[place] + 1
+    return ranks

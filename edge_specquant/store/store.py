@@ -177,7 +177,8 @@ class Store:
                 conversations.restore(c, deletion.conversation_id)
             else:
                 tree.restore_branch(c, deletion.conversation_id, deletion.message_id)
-                tree.show_again(c, deletion.conversation_id, deletion.leaf_before)
+                on_show = conversations.get(c, deletion.conversation_id).leaf_id
+                tree.show_again(c, deletion.conversation_id, deletion.leaf_before or on_show)
             return conversations.get(c, deletion.conversation_id)
 
         return self._write(operation)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,10 +74,7 @@ def test_the_index_answers_as_reading_every_text_does(texts: list[str], query: s
 
 
 def test_without_fts5_the_same_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_module(connection: sqlite3.Connection) -> bool:
-        return False
-
-    monkeypatch.setattr(search, "has_index", no_module)
+    monkeypatch.setattr(search, "has_index", lambda _: False)
     assert found(store, "hello") == ["before Hello after"]
     assert found(store, "日本語") == ["before 日本語の文 after"]
 
