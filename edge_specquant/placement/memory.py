@@ -71,6 +71,4 @@ def _from_psutil(readings: Readings, limits: CgroupLimits, page_size: int | None
     import psutil
 
     ram, swap = psutil.virtual_memory(), psutil.swap_memory()
-    return MemoryProfile(
-        ram.total, ram.available, swap.total, swap.free, page_size, limits.n_memory, limits.n_headroom
-    )
+    return MemoryProfile(ram.total, ram.available, swap.total, swap.free, page_size, limits.n_memory, limits.n_headroom)

@@ -1,15 +1,20 @@
-"""Fake machines: small file trees, device lists and NVML stand-ins, one builder for all tests of this folder."""
+"""Fake machines (file trees, device lists, NVML stand-ins) and sparse models (headers of real sizes, no weights)."""
 
 from __future__ import annotations
 
+import functools
+import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 
+from edge_specquant.gguf.header import ModelCard, read_card
 from edge_specquant.native.devices import EngineDevice
 from edge_specquant.placement.hardware import HardwareProfile, probe
 
@@ -123,7 +128,7 @@ def fake_nvml(*gpus: FakeGpu, driver: str = "550.54", broken: str | None = None)
         nvmlDeviceGetPowerUsage=lambda gpu: ask(gpu.power_mw),
         nvmlDeviceGetEnforcedPowerLimit=lambda gpu: ask(gpu.power_mw) * 10,
         nvmlDeviceGetMigMode=lambda gpu: ask([1, 1] if gpu.mig is not None else None),
-        nvmlDeviceGetMaxMigDeviceCount=lambda gpu: 7,
+        nvmlDeviceGetMaxMigDeviceCount=lambda _gpu: 7,
         nvmlDeviceGetMigDeviceHandleByIndex=mig_slice,
     )
 
@@ -258,3 +263,117 @@ def kit() -> types.SimpleNamespace:
         machines=MACHINES,
         GIB=GIB,
     )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a model, as its configuration gives them."""
+
+    arch: str
+    n_layer: int
+    n_embd: int
+    n_ff: int
+    n_head: int
+    n_head_kv: int
+    n_vocab: int
+    head_size: int | None = None
+    tied: bool = False
+    window: int | None = None
+    bias: bool = False
+    qk_norm: bool = False
+    n_ctx_train: int = 32768
+
+    @property
+    def head(self) -> int:
+        return self.head_size or self.n_embd // self.n_head
+
+
+SHAPES: dict[str, Shape] = {
+    "Qwen2.5-0.5B": Shape("qwen2", 24, 896, 4864, 14, 2, 151936, tied=True, bias=True),
+    "Qwen2.5-3B": Shape("qwen2", 36, 2048, 11008, 16, 2, 151936, tied=True, bias=True),
+    "Qwen2.5-7B": Shape("qwen2", 28, 3584, 18944, 28, 4, 152064, bias=True),
+    "Qwen3-0.6B": Shape("qwen3", 28, 1024, 3072, 16, 8, 151936, head_size=128, tied=True, qk_norm=True),
+    "Llama-3.2-1B": Shape("llama", 16, 2048, 8192, 32, 8, 128256, tied=True, n_ctx_train=131072),
+    "Llama-2-7B": Shape("llama", 32, 4096, 11008, 32, 32, 32000, n_ctx_train=4096),
+    "Gemma-2-2B": Shape("gemma2", 26, 2304, 9216, 8, 4, 256000, head_size=256, tied=True, window=4096),
+    "Gemma-3-1B": Shape("gemma3", 26, 1152, 6912, 4, 1, 262144, head_size=256, tied=True, window=512, qk_norm=True),
+}
+
+
+def write_sparse_gguf(path: Path, shape: Shape, weight: str, head: str | None = None) -> Path:
+    """A GGUF with the header of a real model and holes for weights: takes no disk, good for `no_alloc` loads."""
+    writer = gguf.GGUFWriter(path, shape.arch)
+    writer.add_block_count(shape.n_layer)
+    writer.add_embedding_length(shape.n_embd)
+    writer.add_feed_forward_length(shape.n_ff)
+    writer.add_head_count(shape.n_head)
+    writer.add_head_count_kv(shape.n_head_kv)
+    writer.add_context_length(shape.n_ctx_train)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(shape.n_vocab)
+    writer.add_tokenizer_model("none")
+    writer.add_rope_dimension_count(shape.head)
+    if shape.head_size:
+        writer.add_key_length(shape.head_size)
+        writer.add_value_length(shape.head_size)
+    if shape.window:
+        writer.add_sliding_window(shape.window)
+    n_bytes = 0
+    for name, rows_first, type_name in _tensors(shape, weight, head or weight):
+        kind = gguf.GGMLQuantizationType[type_name]
+        n_per_block, n_block_bytes = gguf.GGML_QUANT_SIZES[kind]
+        size = math.prod(rows_first) // n_per_block * n_block_bytes
+        writer.add_tensor_info(name, rows_first, np.dtype(np.float32), size, raw_dtype=kind)
+        n_bytes += -(-size // 32) * 32
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    file = writer.fout[0]
+    file.truncate(-(-file.tell() // 32) * 32 + n_bytes)
+    writer.close()
+    return path
+
+
+def _tensors(shape: Shape, weight: str, head: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    q, kv, embd, ff = shape.n_head * shape.head, shape.n_head_kv * shape.head, shape.n_embd, shape.n_ff
+    yield "token_embd.weight", (shape.n_vocab, embd), head
+    for layer in range(shape.n_layer):
+        norms = ["attn_norm", "ffn_norm"]
+        norms += ["post_attention_norm", "post_ffw_norm"] if shape.arch.startswith("gemma") else []
+        vectors = dict.fromkeys(norms, embd)
+        vectors |= {"attn_q_norm": shape.head, "attn_k_norm": shape.head} if shape.qk_norm else {}
+        for name, size in vectors.items():
+            yield f"blk.{layer}.{name}.weight", (size,), "F32"
+        for name, size in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)) if shape.bias else ():
+            yield f"blk.{layer}.{name}.bias", (size,), "F32"
+        matrices = {"attn_q": (q, embd), "attn_k": (kv, embd), "attn_v": (kv, embd), "attn_output": (embd, q)}
+        matrices |= {"ffn_gate": (ff, embd), "ffn_up": (ff, embd), "ffn_down": (embd, ff)}
+        for name, rows_first in matrices.items():
+            yield f"blk.{layer}.{name}.weight", rows_first, weight
+    yield "output_norm.weight", (embd,), "F32"
+    if not shape.tied:
+        yield "output.weight", (shape.n_vocab, embd), head
+
+
+@pytest.fixture(scope="session")
+def sparse_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """(name of SHAPES, weight type, head type) -> a sparse file, made once."""
+    folder = tmp_path_factory.mktemp("sparse")
+
+    @functools.cache
+    def make(name: str, weight: str = "Q4_0", head: str | None = None) -> Path:
+        return write_sparse_gguf(folder / f"{name}-{weight}-{head}.gguf", SHAPES[name], weight, head)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def family_cards(sparse_model: Callable[..., Path]) -> Callable[[str], dict[str, ModelCard]]:
+    """Name of SHAPES -> cards of its f16, q8 and q4 siblings."""
+
+    @functools.cache
+    def cards(name: str) -> dict[str, ModelCard]:
+        types = {"f16": "F16", "q8": "Q8_0", "q4": "Q4_0"}
+        return {variant: read_card(sparse_model(name, weight)) for variant, weight in types.items()}
+
+    return cards

@@ -57,7 +57,7 @@ def test_hyperthreads_of_one_core_count_once(kit, tmp_path):
 
 
 def test_a_fraction_of_a_cpu_is_one_thread(kit, tmp_path):
-    files = {**kit.cpu_files(4), **kit.meminfo(8, 6), "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000"}
+    files = {**kit.cpu_files(4), "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000"}
     cpu = kit.Machine(files).probe(tmp_path).cpu
     assert (cpu.quota, cpu.n_threads) == (0.5, 1)
 
@@ -135,7 +135,7 @@ def test_driver_mismatch_falls_back_to_nvidia_smi(kit, tmp_path):
         kit.meminfo(16, 10),
         [kit.cuda(0, "NVIDIA A2", 15, 14, pci="0000:03:00.0")],
         kit.fake_nvml(broken="Driver/library version mismatch"),
-        lambda command: smi,
+        lambda _command: smi,
     )
     profile = machine.probe(tmp_path)
     assert (profile.gpus[0].uuid, profile.gpus[0].power_w, profile.gpus[0].power_limit_w) == ("GPU-c", None, 60.0)
@@ -146,7 +146,7 @@ def test_nvidia_smi_that_hangs_or_prints_nonsense_is_a_reason(kit, tmp_path):
     def hang(command: list[str]) -> str:
         raise subprocess.TimeoutExpired(command, 4)
 
-    for number, smi in enumerate([hang, lambda command: "index\nrubbish, more"]):
+    for number, smi in enumerate([hang, lambda _command: "index\nrubbish, more"]):
         profile = kit.Machine(kit.meminfo(16, 10), smi=smi).probe(tmp_path / str(number))
         assert "gpu.nvidia_smi" in {item.field for item in profile.missing}
 
@@ -185,7 +185,10 @@ def test_mig_slices_and_visible_devices(kit, tmp_path):
 
 def test_smi_rows_of_several_gpus():
     header = "a,b,c,d,e,f,g,h,i,j\n"
-    rows = "0, X, GPU-1, 00000000:01:00.0, 1, 10 MiB, 5 MiB, 1 W, 2 W, Enabled\n1, Y, GPU-2, 00000001:02:00.0, 1, 1 MiB, 1 MiB, 1 W, 2 W, Disabled\n"
+    rows = (
+        "0, X, GPU-1, 00000000:01:00.0, 1, 10 MiB, 5 MiB, 1 W, 2 W, Enabled\n"
+        "1, Y, GPU-2, 00000001:02:00.0, 1, 1 MiB, 1 MiB, 1 W, 2 W, Disabled\n"
+    )
     first, second = parse_smi(header + rows)
     assert (first.n_total, first.pci, first.mig_enabled) == (10 * 1024**2, "0000:01:00.0", True)
     assert (second.pci, second.mig_enabled) == ("0001:02:00.0", False)
