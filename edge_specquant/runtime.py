@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 
 from . import config
+from .engine.events import TokenEvent
 from .engine.kv_cache import OnProgress
 from .engine.resident import Residents
 from .engine.session import ReplyPlan, Session
-from .engine.stream import TokenEvent
 from .engine.template import ChatTemplate, with_bos
 from .errors import UsageError
 from .gguf.convert import Progress, ensure_family

@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Iterator
 
-from ..engine.stream import TokenEvent
+from ..engine.events import TokenEvent
 from ..request import Request
 from ..runtime import Runtime
 from ..units import format_rate, format_seconds

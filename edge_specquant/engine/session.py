@@ -14,12 +14,13 @@ from ..native.protocol import ContextParams, Model
 from ..params import SamplingParams, SpeculationParams
 from .draft import Drafter, NoDrafter
 from .draft_length import Controller, Fixed
+from .events import TokenEvent
 from .kv_cache import KVCache, OnProgress
 from .lookup import LookupDrafter
 from .model_drafter import ModelDrafter
 from .resident import Residents
 from .sampling import TokenSampler
-from .stream import Job, TokenEvent, stream
+from .stream import Job, stream
 
 DEFAULT_N_DRAFT = 3
 

@@ -14,26 +14,12 @@ from ..errors import AbortedError, UsageError
 from ..native.protocol import Logits, Vocab
 from .draft import NOTHING, Draft, Drafter
 from .draft_length import Controller
+from .events import TokenEvent
 from .kv_cache import KVCache, OnProgress
 from .sampling import TokenSampler
-from .stats import RoundRecord, SpeculationStats, StatsBuilder
+from .stats import RoundRecord, StatsBuilder
 from .text import TextStream
 from .verify import Verdict, verify
-
-
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
-    """One token of a reply, or its end.
-
-    text may be empty while a character or a possible stop string is incomplete; the texts joined are the reply.
-    The last event has no token: finish_reason is "stop", "length" or "cancelled", and stats is set.
-    """
-
-    text: str
-    token_id: int | None = None
-    origin: str | None = None
-    finish_reason: str | None = None
-    stats: SpeculationStats | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,27 @@
+"""What a reply is made of: one event a token, and a last one that says how it ended.
+
+Plain frozen values that any process can pickle. Imports nothing heavy: a front end that only reads events stays light.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .stats import SpeculationStats
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One token of a reply, or its end.
+
+    text may be empty while a character or a possible stop string is incomplete; the texts joined are the reply.
+    The last event has no token: finish_reason is "stop", "length", "cancelled" or "interrupted", and stats is set
+    (None when the engine died). note is a sentence for the user: what went wrong, or what the reply had to do without.
+    """
+
+    text: str
+    token_id: int | None = None
+    origin: str | None = None
+    finish_reason: str | None = None
+    stats: SpeculationStats | None = None
+    note: str | None = None
