@@ -12,6 +12,8 @@ import shutil
 import sysconfig
 import tempfile
 import time
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,8 +52,13 @@ def describe_build(version: str, flags: EngineFlags, facts: Facts) -> EngineBuil
 
 
 def cached_wheel(build: EngineBuild, cache: Path) -> Path | None:
-    """The wheel kept for this build, if any."""
-    return next(iter(sorted((cache / "engine" / build.digest).glob("*.whl"))), None)
+    """The wheel kept for this build, if any and whole."""
+    wheel = next(iter(sorted((cache / "engine" / build.digest).glob("*.whl"))), None)
+    if wheel is None or _is_whole(wheel):
+        return wheel
+    say(f"    {wheel} is damaged: it is built again")
+    drop_wheel(build, cache)
+    return None
 
 
 def drop_wheel(build: EngineBuild, cache: Path) -> None:
@@ -82,6 +89,14 @@ def build_wheel(build: EngineBuild, cache: Path, python: Path) -> Path:
         target.parent.mkdir(exist_ok=True)
         wheel.replace(target)
     return target
+
+
+def _is_whole(wheel: Path) -> bool:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile, zlib.error):
+        return False
 
 
 def _sweep(engines: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from edge_specquant.bootstrap.facts import Facts
 from edge_specquant.bootstrap.flags import EngineFlags
 from edge_specquant.bootstrap.places import setup_cache
 from edge_specquant.bootstrap.prerequisites import check_compilers, check_disk, check_python
-from edge_specquant.bootstrap.wheel import EngineBuild, build_wheel, cached_wheel, describe_build, drop_wheel
+from edge_specquant.bootstrap.wheel import EngineBuild, build_wheel, cached_wheel, describe_build
 from edge_specquant.errors import SetupError
 
 ROOT = Path(__file__).parents[2]
@@ -36,20 +37,27 @@ def fake_python(folder: Path, script: str) -> Path:
     return program
 
 
+def args_in(wheel: Path) -> bytes:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read("args")
+
+
 def leftovers(cache: Path) -> list[str]:
     return sorted(str(path.relative_to(cache / "engine")) for path in (cache / "engine").rglob("*"))
 
 
 @posix
 def test_a_built_wheel_is_kept_and_found_again(tmp_path: Path) -> None:
-    script = 'mkdir "$out"; echo "$CMAKE_ARGS" > "$out/engine.whl"; touch "$TMPDIR/rest"\n'
+    zip_code = "import os, sys, zipfile as z; z.ZipFile(sys.argv[1], 'w').writestr('args', os.environ['CMAKE_ARGS'])"
+    script = f'mkdir "$out"; "{sys.executable}" -c "{zip_code}" "$out/engine.whl"; touch "$TMPDIR/rest"\n'
     python = fake_python(tmp_path, script)
     cache = tmp_path / "a cache"
     assert cached_wheel(BUILD, cache) is None
     wheel = build_wheel(BUILD, cache, python)
-    assert wheel == cached_wheel(BUILD, cache) and wheel.read_text() == "-DA=ON\n"
+    assert wheel == cached_wheel(BUILD, cache) and args_in(wheel) == b"-DA=ON"
     assert leftovers(cache) == [BUILD.digest, f"{BUILD.digest}/engine.whl"]
-    drop_wheel(BUILD, cache)
+    wheel.write_bytes(wheel.read_bytes()[:-30])
+    assert cached_wheel(BUILD, cache) is None, "a damaged wheel is forgotten"
     assert leftovers(cache) == []
 
 
@@ -92,10 +100,9 @@ def is_running(pid: int) -> bool:
     for _ in range(100):
         try:
             os.kill(pid, 0)
-            state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
-        except ProcessLookupError:
-            return False
-        if not state.stdout.strip() or state.stdout.startswith("Z"):
+            if sys.platform == "linux" and ") Z" in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8"):
+                return False
+        except (ProcessLookupError, FileNotFoundError):
             return False
         time.sleep(0.05)
     return True
