@@ -15,6 +15,7 @@ from pathlib import Path
 import platformdirs
 
 HOME_VARIABLE = "EDGE_SPECQUANT_HOME"
+SETTINGS_NAME = "settings.toml"
 _APP_NAME = "edge_specquant"
 
 
@@ -54,6 +55,22 @@ def cache_dir() -> Path:
 def logs_dir() -> Path:
     """Folder of log files."""
     return data_folder().path / "logs"
+
+
+def store_path() -> Path:
+    """File of the conversations, when the settings name no other."""
+    return data_folder().path / "conversations.db"
+
+
+def settings_path() -> Path:
+    """The settings file; it need not exist. In the data folder where that is chosen, else in the platform's place."""
+    if os.environ.get(HOME_VARIABLE, "").strip():
+        return data_folder().path / SETTINGS_NAME
+    try:
+        usual = platformdirs.user_config_path(_APP_NAME, appauthor=False)
+    except (KeyError, RuntimeError, OSError):
+        return data_folder().path / SETTINGS_NAME
+    return (usual if usual.is_absolute() else data_folder().path) / SETTINGS_NAME
 
 
 def _why_not_writable(folder: Path) -> str | None:
