@@ -18,6 +18,11 @@ from pathlib import Path
 from ..errors import DiskFullError, FileError
 from ..units import format_bytes
 
+FULL_DISK_ERRORS = frozenset(
+    number for name in ("ENOSPC", "EDQUOT", "EFBIG") if (number := getattr(errno, name, None)) is not None
+)
+"""errno values that mean "no room": full disk, quota, file size limit (Windows lacks EDQUOT)."""
+
 _PARTIAL_SUFFIX = ".partial"
 _SPARE_BYTES = 16 << 20  # manifests, headers and rounding
 
@@ -140,6 +145,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _explained(error: OSError, target: Path) -> FileError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in FULL_DISK_ERRORS:
         return DiskFullError(f"writing {target} failed: {error.strerror}; free some space, then run the command again")
     return FileError(f"writing {target} failed: {error.strerror or error}")

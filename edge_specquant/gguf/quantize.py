@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import edge_specquant
 
 from ..errors import DiskFullError, EngineMissingError, GGUFError, QuantizeError
 from ..units import format_bytes
-from .atomic import require_space, written_whole
+from .atomic import FULL_DISK_ERRORS, require_space, written_whole
 from .container import read_container
 from .header import ModelCard
 from .recipe import Recipe
@@ -31,6 +30,7 @@ Progress = Callable[[int, int], None]
 
 _POLL_S = 0.1
 _ALIGNMENT = 32
+_PROBE_BYTES = 1 << 16
 _CHILD_MODULE = "edge_specquant.gguf.quantize_child"
 
 
@@ -119,7 +119,7 @@ def _close_quietly(pipe: IO[bytes] | None) -> None:
 def _failure(returncode: int, messages: str, partial: Path, n_bytes_total: int) -> Exception:
     last_line = next((line.strip() for line in reversed(messages.splitlines()) if line.strip()), "")
     n_written = partial.stat().st_size if partial.exists() else 0
-    if shutil.disk_usage(partial.parent).free < n_bytes_total - n_written:
+    if _is_full(partial):
         return DiskFullError(
             f"the disk filled up while writing {_final_name(partial)} "
             f"({format_bytes(n_written)} of {format_bytes(n_bytes_total)}); free some space, then run the command again"
@@ -132,12 +132,26 @@ def _failure(returncode: int, messages: str, partial: Path, n_bytes_total: int) 
     return QuantizeError(f"writing {_final_name(partial)} failed: {last_line or f'exit code {returncode}'}")
 
 
+def _is_full(partial: Path) -> bool:
+    """Asks the file system itself: the engine only says that a stream failed."""
+    try:
+        with partial.open("ab") as file:
+            file.write(b"\0" * _PROBE_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno in FULL_DISK_ERRORS
+    return False
+
+
 def _check_whole(partial: Path, recipe: Recipe) -> None:
     """The engine does not notice a failed write (its stream does not throw on a full disk): look at the result."""
     try:
         written = {tensor.name: tensor.weight_type for tensor in read_container(partial).tensors}
     except GGUFError as error:
-        raise DiskFullError(f"{_final_name(partial)} was not written whole; is the disk full? ({error})") from error
+        if _is_full(partial):
+            raise DiskFullError(f"the disk filled up while writing {_final_name(partial)}; free some space") from error
+        raise QuantizeError(f"the engine wrote {_final_name(partial)} badly: {error}") from error
     for choice in recipe.choices:
         found = written.get(choice.tensor.name)
         if found != choice.weight_type:

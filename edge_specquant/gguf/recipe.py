@@ -100,8 +100,14 @@ class Recipe:
 
     @property
     def tensor_types(self) -> dict[str, str]:
-        """Tensor name -> weight type, for every tensor that changes its type or is quantized."""
-        return {choice.tensor.name: choice.weight_type.name for choice in self.choices}
+        """Tensor name -> weight type, for the tensors that differ from the file's own type.
+
+        Empty for a float file: the engine casts every matrix then, and takes no exception.
+        """
+        if not BY_NAME[self.main_type].is_quantized:
+            return {}
+        differing = (choice for choice in self.choices if choice.weight_type.name != self.main_type)
+        return {choice.tensor.name: choice.weight_type.name for choice in differing if may_quantize(choice.tensor)}
 
     def describe_fallback(self) -> str | None:
         """One sentence on the tensors that could not take the variant's own type, or None."""

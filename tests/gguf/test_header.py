@@ -168,7 +168,7 @@ def test_vocabularies_that_differ_name_the_first_difference(tiny: Path, tmp_path
         require_same_vocabulary(card, padded)
     content = tiny.read_bytes()
     changed = tmp_path / "changed.gguf"
-    changed.write_bytes(content.replace("<0x41>".encode(), "<0xZZ>".encode(), 1))
+    changed.write_bytes(content.replace(b"<0x41>", b"<0xZZ>", 1))
     with pytest.raises(VocabularyError, match="token 68 is '<0x41>' in one and '<0xZZ>' in the other"):
         require_same_vocabulary(card, read_card(changed))
     no_template = read_card(write_tiny_llama(tmp_path / "n.gguf", tied=True, seed=5, chat_template=None))

@@ -17,7 +17,10 @@ F32 = BY_NAME["F32"]
 
 def model(n_embd: int, n_layer: int = 2, *, tied: bool = True) -> list[TensorInfo]:
     """The tensor table of a small Llama."""
-    tensors = [TensorInfo("token_embd.weight", (n_embd, 1000), F16, 0), TensorInfo("output_norm.weight", (n_embd,), F32, 0)]
+    tensors = [
+        TensorInfo("token_embd.weight", (n_embd, 1000), F16, 0),
+        TensorInfo("output_norm.weight", (n_embd,), F32, 0),
+    ]
     if not tied:
         tensors.append(TensorInfo("output.weight", (n_embd, 1000), F16, 0))
     for layer in range(n_layer):
@@ -30,7 +33,9 @@ def model(n_embd: int, n_layer: int = 2, *, tied: bool = True) -> list[TensorInf
 
 
 @given(st.integers(1, 40).map(lambda k: 16 * k), st.sampled_from(sorted(VARIANTS)), st.booleans(), st.booleans())
-def test_every_choice_fits_its_rows_and_small_tensors_are_kept(n_embd: int, variant: str, tied: bool, spare: bool) -> None:
+def test_every_choice_fits_its_rows_and_small_tensors_are_kept(
+    n_embd: int, variant: str, tied: bool, spare: bool
+) -> None:
     tensors = model(n_embd, tied=tied)
     recipe = plan_recipe(tensors, variant, spare_sensitive=spare)
     assert [choice.tensor for choice in recipe.choices] == tensors
