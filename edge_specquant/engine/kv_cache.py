@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import EngineError
 from ..native.protocol import Context, Logits
@@ -90,6 +91,18 @@ class KVCache:
             return False
         self.tokens = list(other.tokens)
         return True
+
+    def restore(self, tokens: Sequence[int], state: NDArray[np.uint8]) -> bool:
+        """Holds these tokens by their saved cells; False (and empty) when the bytes do not fit this context."""
+        if len(tokens) > self.n_ctx or not self.context.load_state(state, seq=self._seq):
+            self._forget()
+            return False
+        self.tokens = list(tokens)
+        return True
+
+    def save(self) -> NDArray[np.uint8]:
+        """The cells of what is held, as bytes."""
+        return self.context.save_state(seq=self._seq)
 
     def extend_padded(self, tokens: Sequence[int], n_pad: int, n_rows: int) -> Logits:
         """As `extend` in one decode, widened by n_pad throw-away tokens that leave no cell behind.

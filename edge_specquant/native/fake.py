@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import AbortedError, ContextFullError, DecodeError
 from .protocol import ContextParams, Logits
@@ -141,6 +142,17 @@ class FakeContext:
     def clear(self, *, seq: int = 0) -> None:
         """Forgets the whole sequence."""
         self.cells.pop(seq, None)
+
+    def save_state(self, *, seq: int = 0) -> NDArray[np.uint8]:
+        """The cells' tokens as bytes."""
+        return np.array(self.cells.get(seq, []), dtype=np.int32).view(np.uint8)
+
+    def load_state(self, data: NDArray[np.uint8], *, seq: int = 0) -> bool:
+        """Replaces the cells; False when they do not fit or are no cells."""
+        if data.size % 4 or data.size // 4 > self.n_ctx:
+            return False
+        self.cells[seq] = [int(token) for token in data.view(np.int32)]
+        return True
 
     def copy_state_from(self, other: FakeContext, *, seq: int = 0) -> bool:
         """Takes over the other's cells."""

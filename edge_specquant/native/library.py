@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import IO
 
 from ..errors import EngineMissingError
+from .log_file import LogFile
 
 
 @functools.cache
@@ -72,7 +72,7 @@ class LogSink:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lines: list[str] = []
-        self._file: IO[str] | None = None
+        self._file: LogFile | None = None
         self._listeners: list[Callable[[str], None]] = []
 
     def write(self, text: str) -> None:
@@ -82,15 +82,13 @@ class LogSink:
             del self._lines[: -self.MAX_LINES]
             if self._file:
                 self._file.write(text)
-                self._file.flush()
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(text)
 
     def to_file(self, path: Path) -> None:
-        """Appends from now on to this file too. Raises OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        opened = path.open("a", encoding="utf-8", errors="replace")
+        """Appends from now on to this file too; it rotates. Raises OSError."""
+        opened = LogFile(path)
         with self._lock:
             old, self._file = self._file, opened
         if old:

@@ -19,15 +19,19 @@ def open_model(
     use_mmap: bool = True,
     use_mlock: bool = False,
     vocab_only: bool = False,
+    use_extra_bufts: bool | None = None,
     progress: Progress | None = None,
 ) -> NativeModel:
-    """A loaded model. Raises ModelLoadError, EngineUnsafeError, EngineMissingError."""
+    """A loaded model; use_extra_bufts None or True is what the self-test allows, False is without.
+
+    Raises ModelLoadError, EngineUnsafeError, EngineMissingError.
+    """
     safety = verdict()
     if not safety.safe:
         raise EngineUnsafeError(f"the engine is not safe on this processor: {safety.reason}")
     return NativeModel(
         path,
-        use_extra_bufts=safety.use_extra_bufts,
+        use_extra_bufts=safety.use_extra_bufts and use_extra_bufts is not False,
         n_gpu_layers=n_gpu_layers,
         tensor_split=tensor_split,
         use_mmap=use_mmap,

@@ -104,6 +104,14 @@ class Context(Protocol):
         """Forgets the whole sequence."""
         ...
 
+    def save_state(self, *, seq: int = 0) -> NDArray[np.uint8]:
+        """The sequence's cells as bytes."""
+        ...
+
+    def load_state(self, data: NDArray[np.uint8], *, seq: int = 0) -> bool:
+        """Replaces the sequence's cells; False when the bytes do not fit this context (what it then holds is open)."""
+        ...
+
     def copy_state_from(self, other: Any, *, seq: int = 0) -> bool:
         """Takes over another context's cells of the same sequence; False when the formats do not fit."""
         ...
