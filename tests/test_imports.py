@@ -17,13 +17,13 @@ NAME = PACKAGE.name
 # Rooms of one layer do not know each other, except on the ground.
 LAYERS = (
     {"__init__"},
-    {"errors", "units", "config", "params", "request", "bootstrap"},
+    {"errors", "units", "config", "params", "request", "printable", "bootstrap"},
     {"native"},
     {"gguf"},
     {"placement"},
-    {"engine", "routing"},
+    {"engine", "routing", "store"},
     {"runtime"},
-    {"server", "tui", "bench", "store"},
+    {"server", "tui", "bench"},
     {"cli", "__main__"},
 )
 GROUND = 1
