@@ -26,6 +26,7 @@ from .wheel import EngineBuild, build_wheel, cached_wheel, describe_build, drop_
 
 _STAMP = "edge-specquant-setup.json"
 _PACKAGES_BYTES = 1_000_000_000
+_LOAD_ENGINE = "import llama_cpp"
 _OLDEST_PIP = 22  # older ones stumble over editable installs from pyproject.toml
 
 
@@ -49,7 +50,7 @@ def prepare(root: Path, extras: Iterable[str], *, rpc: bool = False, rebuild: bo
     build = describe_build(engine_version(root), flags, facts)
     wanted = Stamp(build.digest, _project_hash(root), tuple(sorted({*extras, *(old.extras if old else ())})), rpc)
     python = venv_python(folder)
-    if old == wanted and not rebuild and _works(python, "import llama_cpp"):
+    if old == wanted and not rebuild and _works(python, _LOAD_ENGINE):
         say(f"{folder} is ready: nothing to do")
         return python
     say(f"1/4 checking: {check_python()}, {check_disk(folder, _PACKAGES_BYTES, 'installing the packages')}")
@@ -93,20 +94,19 @@ def _make_venv(folder: Path, python: Path, cache: Path) -> None:
 
 def _install(root: Path, python: Path, cache: Path, build: EngineBuild, wanted: Stamp) -> None:
     """Engine first, alone, so that pip's resolver finds the pinned version there; then the project and its extras."""
-    is_new_engine = wanted.engine != build.digest
     wheel = _engine_wheel(build, cache, python)
-    if is_new_engine:
+    if wanted.engine != build.digest or not _works(python, _LOAD_ENGINE):
         _pip(python, cache, "installing the engine", "install", "--force-reinstall", "--no-deps", str(wheel))
     say(f"4/4 packages: edge-specquant[{','.join(wanted.extras)}]")
     # A relative path, because '[' in the folder's own name would be read as the start of the extras.
     _pip(python, cache, "installing the packages", "install", "-e", f".[{','.join(wanted.extras)}]", cwd=root)
-    if _works(python, "import llama_cpp"):
+    if _works(python, _LOAD_ENGINE):
         return
     say("    the installed engine does not load: building it again")
     drop_wheel(build, cache)
     again = build_wheel(build, cache, python)
     _pip(python, cache, "installing the engine", "install", "--force-reinstall", "--no-deps", str(again))
-    if not _works(python, "import llama_cpp"):
+    if not _works(python, _LOAD_ENGINE):
         drop_wheel(build, cache)
         raise SetupError(f"the engine was built but does not load; run '{python} -c \"import llama_cpp\"' to see why")
 

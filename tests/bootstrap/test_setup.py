@@ -242,6 +242,33 @@ def test_an_interrupted_install_is_not_taken_for_done(tmp_path: Path, monkeypatc
     assert not (tmp_path / ".venv" / "edge-specquant-setup.json").exists()
 
 
+@pytest.mark.parametrize(("n_loads_failing", "n_builds"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+def test_an_engine_that_does_not_load_is_installed_again_then_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_loads_failing: int, n_builds: int
+) -> None:
+    wheel = tmp_path / "engine" / BUILD.digest / "engine.whl"
+    wheel.parent.mkdir(parents=True)
+    zipfile.ZipFile(wheel, "w").close()
+    loads, builds, installs = [False] * n_loads_failing, list[str](), list[str]()
+
+    def build(*_: object) -> Path:
+        builds.append("built")
+        return wheel
+
+    monkeypatch.setattr(setup, "_works", lambda *_: loads.pop(0) if loads else True)
+    monkeypatch.setattr(setup, "_pip", lambda _python, _cache, doing, *_, **__: installs.append(doing))
+    monkeypatch.setattr(setup, "build_wheel", build)
+    stamp = setup.Stamp(BUILD.digest, "", ("demo",), False)
+    if n_loads_failing == 3:
+        with pytest.raises(SetupError, match="built but does not load"):
+            setup._install(tmp_path, tmp_path / "python", tmp_path, BUILD, stamp)
+        assert not wheel.exists(), "a wheel that does not load must not be offered again"
+    else:
+        setup._install(tmp_path, tmp_path / "python", tmp_path, BUILD, stamp)
+    assert len(builds) == n_builds
+    assert installs.count("installing the engine") == min(n_loads_failing, 2)
+
+
 def test_engine_flags_prints_one_line_from_any_folder(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "engine-flags"), "--explain", "--rpc"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
