@@ -6,7 +6,7 @@ connection); backups, opening, streaming; store (the one object); portable, mark
 
 from .copies import ConversationCopy, MessageCopy
 from .records import Conversation, Deletion, Hit, Message
-from .store import Store
+from .store import Store, open_store
 from .streaming import MessageWriter
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "MessageCopy",
     "MessageWriter",
     "Store",
+    "open_store",
 ]

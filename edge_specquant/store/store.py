@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from ..config import store_path
+from ..config.settings import StoreSettings
 from ..errors import StoreError
 from . import answers, backups, conversations, copies, search, tree
 from .copies import ConversationCopy
@@ -21,6 +23,13 @@ from .process_mark import own_mark
 from .records import Conversation, Deletion, Hit, Message, clean_role, clean_text
 from .schema import next_sequence
 from .streaming import Flusher, MessageWriter
+
+
+def open_store(settings: StoreSettings) -> Store:
+    """The store that the settings name: a file, the usual file, or memory when it is switched off."""
+    if not settings.enabled:
+        return Store.in_memory()
+    return Store.open(Path(settings.path) if settings.path else store_path())
 
 
 class Store:
