@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -18,6 +18,7 @@ from ..errors import TemplateError
 from ..native.protocol import Vocab
 
 Message = Mapping[str, Any]
+ReplyIds = Callable[[Message], Sequence[int] | None]
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -31,6 +32,7 @@ PLAIN = (
 # Private-use characters that bracket a message's content through the template.
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _MARKED = re.compile(f"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
+_BRACKETS = re.compile(f"[{_OPEN}{_CLOSE}]")
 
 
 class ChatTemplate:
@@ -51,16 +53,28 @@ class ChatTemplate:
         self._source = source
         self._compiled: jinja2.Template | None = None
 
-    def tokens(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **extra: Any) -> list[int]:
-        """Prompt token ids. Raises TemplateError."""
-        forged = any(marker in str(m.get("content", "")) for m in messages for marker in self._vocab.control_markers)
-        if forged:
-            marked = [dict(m) | {"content": f"{_OPEN}{m.get('content', '')}{_CLOSE}"} for m in messages]
-            ids = self._piecewise(self.render(marked, add_generation_prompt=add_generation_prompt, **extra))
-        else:
-            text = self.render(messages, add_generation_prompt=add_generation_prompt, **extra)
-            ids = self._vocab.tokenize(text, parse_special=True)
-        return with_bos(ids, self._vocab)
+    def tokens(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        reply_ids: ReplyIds | None = None,
+        **extra: Any,
+    ) -> list[int]:
+        """Prompt token ids. Raises TemplateError.
+
+        reply_ids(message) gives the ids an assistant message was generated with, or None: they are used as they are,
+        so that the KV cells of the reply fit the next turn, whatever tokenizing its text again would give.
+        """
+        forging = {_content(m) for m in messages if any(x in _content(m) for x in self._vocab.control_markers)}
+        known = _known_replies(messages, reply_ids) if reply_ids else {}
+        for to_bracket in (forging | known.keys(), forging):
+            marked = [_bracketed(m) if _content(m) in to_bracket else m for m in messages]
+            text = self.render(marked, add_generation_prompt=add_generation_prompt, **extra)
+            if not _BRACKETS.search(_MARKED.sub("", text)):
+                return with_bos(self._piecewise(text, known), self._vocab)
+        # The template cuts a message in two that holds a control marker: nothing of it may be parsed.
+        return with_bos(self._vocab.tokenize(_BRACKETS.sub("", text)), self._vocab)
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **extra: Any) -> str:
         """The prompt as text. Raises TemplateError with the template's own words where it refuses."""
@@ -85,12 +99,15 @@ class ChatTemplate:
                 raise TemplateError(f"the model's chat template is broken: {error}; try --raw") from error
         return self._compiled
 
-    def _piecewise(self, text: str) -> list[int]:
-        """Template text with control markers parsed, message contents without."""
+    def _piecewise(self, text: str, known: Mapping[str, Sequence[int]]) -> list[int]:
+        """Template text with control markers parsed, message contents without, known replies by their own ids."""
         ids: list[int] = []
         for i, part in enumerate(_MARKED.split(text)):
-            if part:
-                ids += self._vocab.tokenize(part, parse_special=i % 2 == 0)
+            is_content = i % 2 == 1
+            if is_content and part in known:
+                ids += known[part]
+            elif part:
+                ids += self._vocab.tokenize(part, parse_special=not is_content)
         return ids
 
 
@@ -99,6 +116,25 @@ def with_bos(ids: list[int], vocab: Vocab) -> list[int]:
     if not vocab.add_bos or vocab.bos is None:
         return ids
     return ids if ids[:1] == [vocab.bos] else [vocab.bos, *ids]
+
+
+def _content(message: Message) -> str:
+    return str(message.get("content", ""))
+
+
+def _known_replies(messages: Sequence[Message], reply_ids: ReplyIds) -> dict[str, Sequence[int]]:
+    """Ids by content, for the replies whose ids are known and whose text has no brackets of its own."""
+    known: dict[str, Sequence[int]] = {}
+    for message in messages:
+        ids = reply_ids(message) if message.get("role") == "assistant" else None
+        if ids and not _BRACKETS.search(_content(message)):
+            known[_content(message)] = ids
+    return known
+
+
+def _bracketed(message: Message) -> dict[str, Any]:
+    """The message with its content in brackets; brackets a user typed are taken out, they could end ours early."""
+    return dict(message) | {"content": f"{_OPEN}{_BRACKETS.sub('', _content(message))}{_CLOSE}"}
 
 
 def _environment() -> jinja2.Environment:
