@@ -69,7 +69,7 @@ class ChatTemplate:
         forging = {_content(m) for m in messages if any(x in _content(m) for x in self._vocab.control_markers)}
         known = _known_replies(messages, reply_ids) if reply_ids else {}
         for to_bracket in (forging | known.keys(), forging):
-            marked = [_bracketed(m) if _content(m) in to_bracket else m for m in messages]
+            marked = [_bracketed(m, brackets=_content(m) in to_bracket) for m in messages]
             text = self.render(marked, add_generation_prompt=add_generation_prompt, **extra)
             if not _BRACKETS.search(_MARKED.sub("", text)):
                 return with_bos(self._piecewise(text, known), self._vocab)
@@ -132,9 +132,13 @@ def _known_replies(messages: Sequence[Message], reply_ids: ReplyIds) -> dict[str
     return known
 
 
-def _bracketed(message: Message) -> dict[str, Any]:
-    """The message with its content in brackets; brackets a user typed are taken out, they could end ours early."""
-    return dict(message) | {"content": f"{_OPEN}{_BRACKETS.sub('', _content(message))}{_CLOSE}"}
+def _bracketed(message: Message, *, brackets: bool) -> Message:
+    """The message with its content in brackets if so wished; those a user typed are taken out: they could end ours."""
+    content = _content(message)
+    if not brackets and not _BRACKETS.search(content):
+        return message
+    clean = _BRACKETS.sub("", content)
+    return dict(message) | {"content": f"{_OPEN}{clean}{_CLOSE}" if brackets else clean}
 
 
 def _environment() -> jinja2.Environment:
