@@ -60,15 +60,14 @@ class SamplingParams:
         return self.temperature == 0
 
     @property
+    def penalises(self) -> bool:
+        """True when repetition, presence or frequency penalties are on."""
+        return bool(self.repeat_penalty != 1 or self.presence_penalty or self.frequency_penalty)
+
+    @property
     def shapes_logits(self) -> bool:
-        """True when something other than temperature and truncation changes the logits (penalties, bias)."""
-        return bool(
-            self.repeat_penalty != 1
-            or self.presence_penalty
-            or self.frequency_penalty
-            or self.dry_multiplier
-            or self.logit_bias
-        )
+        """True when something other than temperature and truncation changes the logits (penalties, DRY, bias)."""
+        return bool(self.penalises or self.dry_multiplier or self.logit_bias)
 
 
 @dataclass(frozen=True, slots=True)

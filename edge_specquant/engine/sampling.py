@@ -103,7 +103,7 @@ class PenaltyWindow:
 class TokenSampler:
     """Chooses tokens for one request; `accept` tells it each token that became history, prompt included.
 
-    min_tokens: the ids in eog_tokens may not be chosen before so many were. vocab_handle/n_ctx_train serve DRY.
+    min_tokens: the ids in eog_tokens may not be chosen before so many were. vocab_handle/n_ctx serve DRY.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class TokenSampler:
         eog_tokens: frozenset[int] = frozenset(),
         min_tokens: int = 0,
         vocab_handle: Any = None,
-        n_ctx_train: int = 0,
+        n_ctx: int = 0,
     ) -> None:
         self.params = params
         self.n_vocab = n_vocab
@@ -125,8 +125,8 @@ class TokenSampler:
         self._min_tokens = min_tokens
         self.eog_tokens = eog_tokens
         self._eog = np.array(sorted(eog_tokens), dtype=np.int64)
-        self._window = PenaltyWindow(params.penalty_last_n if params.shapes_logits else 0)
-        self._chain = Truncation(params, n_vocab, vocab_handle=vocab_handle, n_ctx_train=n_ctx_train, seed=self.seed)
+        self._window = PenaltyWindow(params.penalty_last_n if params.penalises else 0)
+        self._chain = Truncation(params, n_vocab, vocab_handle=vocab_handle, n_ctx=n_ctx, seed=self.seed)
         self._bias_ids = np.array([t for t in params.logit_bias if 0 <= t < n_vocab], dtype=np.int64)
         self._bias = np.array([params.logit_bias[int(t)] for t in self._bias_ids], dtype=np.float32)
 

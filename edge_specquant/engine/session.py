@@ -20,6 +20,7 @@ from .lookup import LookupDrafter
 from .model_drafter import ModelDrafter
 from .resident import Residents
 from .sampling import TokenSampler
+from .snapshots import Snapshots
 from .stream import Job, stream
 
 DEFAULT_N_DRAFT = 3
@@ -41,11 +42,19 @@ class ReplyPlan:
 
 
 class Session:
-    """Caches over residents. context_params(variant) sizes a sibling's context."""
+    """Caches over residents. context_params(variant) sizes a sibling's context; snapshots keep branches left behind."""
 
-    def __init__(self, residents: Residents, context_params: Callable[[str], ContextParams]) -> None:
+    def __init__(
+        self,
+        residents: Residents,
+        context_params: Callable[[str], ContextParams],
+        snapshots: Snapshots | None = None,
+    ) -> None:
         self._residents = residents
         self._context_params = context_params
+        self._snapshots = Snapshots(0) if snapshots is None else snapshots
+        self._stopped = False
+        self._targets: set[str] = set()
         self._caches: dict[str, tuple[Model, KVCache]] = {}
         self.notices: list[str] = []
 
@@ -53,6 +62,8 @@ class Session:
         """Streams one reply. Raises VocabularyError, ModelLoadError, ContextError."""
         self.notices = []
         model, target = self._cache(plan.target, plan)
+        self._targets.add(plan.target)
+        self.notices += self._snapshots.prepare(plan.target, target, plan.prompt, can_truncate=model.can_truncate)
         drafter = self._drafter(plan, model, target)
         sampler = TokenSampler(
             plan.sampling,
@@ -60,7 +71,7 @@ class Session:
             eog_tokens=model.vocab.eog_tokens,
             min_tokens=plan.min_tokens,
             vocab_handle=getattr(model.vocab, "handle", None),
-            n_ctx_train=model.n_ctx_train,
+            n_ctx=target.n_ctx,
         )
         job = Job(
             prompt=plan.prompt,
@@ -78,13 +89,27 @@ class Session:
 
     def cancel(self) -> None:
         """Stops the running reply within a graph node; call from any thread."""
+        self._stopped = True
         for _, cache in tuple(self._caches.values()):
             cache.context.abort()
 
     def resume(self) -> None:
         """Lets decodes run again after a cancel."""
+        self._stopped = False
         for _, cache in self._caches.values():
             cache.context.resume()
+
+    def n_cached(self, name: str) -> int:
+        """Tokens the sibling's cache holds."""
+        known = self._caches.get(name)
+        return known[1].n_past if known else 0
+
+    def keep(self) -> None:
+        """Writes the branches held, the ones in the caches too, to the snapshot files if there are any."""
+        for resident in self._residents.held():
+            if resident.name in self._targets and self._caches[resident.name][0] is resident.model:
+                self._snapshots.keep(resident.name, self._caches[resident.name][1])
+        self._snapshots.flush()
 
     def _cache(self, name: str, plan: ReplyPlan, *, second: bool = False) -> tuple[Model, KVCache]:
         """The sibling's cache; a second one for a model that drafts for itself."""
@@ -93,6 +118,8 @@ class Session:
         known = self._caches.get(key)
         if known is None or known[0] is not resident.model:
             known = self._caches[key] = (resident.model, resident.open_cache(self._context_params(name)))
+            if self._stopped:  # the cancel came before this context was there to see it
+                known[1].context.abort()
         return known
 
     def _drafter(self, plan: ReplyPlan, target_model: Model, target: KVCache) -> Drafter:

@@ -60,16 +60,16 @@ class _Candidates:
 class Truncation:
     """DRY, top-k, typical, top-p, min-p, XTC and temperature, in llama.cpp's order (common_sampler_init).
 
-    vocab_handle and n_ctx_train are needed by DRY alone. Raises GrammarError never; frees itself with `close`.
+    vocab_handle and n_ctx (what a penalty_last_n of -1 means) are needed by DRY alone. Frees itself.
     """
 
     def __init__(
-        self, params: SamplingParams, n_vocab: int, *, vocab_handle: Any = None, n_ctx_train: int = 0, seed: int = 0
+        self, params: SamplingParams, n_vocab: int, *, vocab_handle: Any = None, n_ctx: int = 0, seed: int = 0
     ) -> None:
         lib = engine()
         self._candidates = _Candidates(n_vocab)
         self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
-        self._dry = _dry_sampler(lib, params, vocab_handle, n_ctx_train)
+        self._dry = _dry_sampler(lib, params, vocab_handle, n_ctx)
         for sampler in (self._dry, *_truncating_samplers(lib, params, seed)):
             if sampler is not None:
                 lib.llama_sampler_chain_add(self._chain, sampler)
@@ -175,17 +175,17 @@ def _truncating_samplers(lib: Any, params: SamplingParams, seed: int) -> list[An
     return made
 
 
-def _dry_sampler(lib: Any, params: SamplingParams, vocab_handle: Any, n_ctx_train: int) -> Any:
+def _dry_sampler(lib: Any, params: SamplingParams, vocab_handle: Any, n_ctx: int) -> Any:
     if not params.dry_multiplier or vocab_handle is None:
         return None
     breakers = (ctypes.c_char_p * len(_DRY_BREAKERS))(*_DRY_BREAKERS)
+    last_n = params.dry_penalty_last_n if params.dry_penalty_last_n >= 0 else n_ctx
     return lib.llama_sampler_init_dry(
         vocab_handle,
-        n_ctx_train,
         params.dry_multiplier,
         params.dry_base,
         params.dry_allowed_length,
-        params.dry_penalty_last_n,
+        last_n,
         breakers,
         len(_DRY_BREAKERS),
     )
