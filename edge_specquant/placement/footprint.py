@@ -108,12 +108,6 @@ def weight_bytes(card: ModelCard) -> WeightBytes:
     return WeightBytes(n_input, tuple(layers), n_output, n_embedding if card.has_tied_embeddings else 0)
 
 
-def decode_weight_bytes(card: ModelCard) -> int:
-    """Bytes of weights that one forward reads: everything but the embedding table, unless that is the head too."""
-    weights = weight_bytes(card)
-    return sum(weights.layers) + weights.n_output + weights.n_head_copy
-
-
 def kv_layer_bytes(card: ModelCard, shape: ContextShape) -> tuple[int, ...]:
     """KV bytes of each layer, exact. Raises UsageError when a KV type's block does not divide the head sizes."""
     type_k, type_v = kv_type(shape.type_k), kv_type(shape.type_v)
@@ -182,12 +176,14 @@ def footprint(
     tensor_split: Sequence[float] = (1.0,),
     is_arm: bool = False,
     use_extra_bufts: bool = True,
+    weights: WeightBytes | None = None,
 ) -> SplitFootprint:
     """Where the bytes go: n_gpu_layers counted from the end, the head first (llama_model::load_tensors).
 
     tensor_split: shares of the devices; n_gpu_layers -1 or above n_layer puts everything but the embedding there.
+    weights: what weight_bytes(card) gave, to spare counting again.
     """
-    weights, kv = weight_bytes(card), kv_layer_bytes(card, shape)
+    weights, kv = weights or weight_bytes(card), kv_layer_bytes(card, shape)
     compute, output = compute_bytes(card, shape), output_bytes(card, shape)
     places = place_layers(card.n_layer, n_gpu_layers, tensor_split)
     n_devices = len(tensor_split)

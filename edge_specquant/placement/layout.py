@@ -1,0 +1,187 @@
+"""All the ways to put a target and perhaps a draft onto one machine that fit, each with its expected speed.
+
+Takes siblings, a context and a Site (machine, budget, curves); gives Layouts. Pure. The paper's modes are here: both
+models on the GPU, the target there and the draft in RAM, a split of the target's layers, CPU only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..units import format_rate
+from .budget import Budget
+from .footprint import ContextShape, SplitFootprint, footprint
+from .hardware import HardwareProfile
+from .plan_types import ModelPlacement
+from .sibling import Sibling, expected_acceptance
+from .speed import CostCurve, alone, curve_for, paired, roofline
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where models are to be put: the machine, what may be used of it, measured curves if any."""
+
+    hardware: HardwareProfile
+    budget: Budget
+    curves: Mapping[str, CostCurve] | None = None
+
+    @property
+    def has_one_pool(self) -> bool:
+        """The only device shares the host's memory: layers cannot spill from one to the other."""
+        return self.budget.unified == (True,)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way that fits. alone_tokens_per_s: the same target in the same place without the draft."""
+
+    sibling: Sibling
+    shape: ContextShape
+    target: ModelPlacement
+    draft: ModelPlacement | None
+    tokens_per_s: float
+    alone_tokens_per_s: float
+    n_draft: int
+    is_calibrated: bool
+
+    @property
+    def n_bytes(self) -> int:
+        """Of both models, everywhere."""
+        return self.target.n_bytes + (self.draft.n_bytes if self.draft else 0)
+
+    @property
+    def place(self) -> str:
+        """'all layers on the GPU, draft in RAM, 12.3 tok/s'."""
+        n = self.target.n_gpu_layers
+        target = "on the CPU" if n == 0 else f"{'all' if n < 0 else n} layers on the GPU"
+        where = "in RAM" if self.draft is not None and self.draft.n_gpu_layers == 0 else "there too"
+        draft = f", draft {where}" if self.draft is not None else ""
+        return f"{target}{draft}, {format_rate(self.tokens_per_s)}"
+
+
+def layouts(target: Sibling, draft: Sibling | None, shape: ContextShape, site: Site) -> list[Layout]:
+    """Every sensible layout that fits, fastest first."""
+    found: list[Layout] = []
+    for draft_place in _draft_places(draft, shape, site) if draft else (None,):
+        taken = () if draft_place is None else (draft_place.footprint,)
+        for target_place in _target_places(target, shape, site, taken):
+            if site.budget.fits(target_place.footprint, *taken):
+                found.append(_rate(target, draft, shape, site, target_place, draft_place))
+    return sorted(found, key=lambda layout: -layout.tokens_per_s)
+
+
+def _draft_places(draft: Sibling, shape: ContextShape, site: Site) -> Iterator[ModelPlacement]:
+    """Whole on the local GPU with most room, or in RAM. A draft never crosses a network."""
+    local = _local(site)
+    if local:
+        roomiest = max(local, key=lambda index: _room(site, index, ()))
+        yield _placement(draft, shape, site, -1, _shares(site, [roomiest], ()))
+    if not site.has_one_pool:
+        yield _placement(draft, shape, site, 0, ())
+
+
+def _target_places(
+    target: Sibling, shape: ContextShape, site: Site, taken: Sequence[SplitFootprint]
+) -> Iterator[ModelPlacement]:
+    """All layers away, or the most that fit, or none; on the roomiest device, all local ones, remote ones too.
+
+    Unified memory never spills to itself: there it is all.
+    """
+    for devices in _device_sets(site, taken):
+        split = _shares(site, devices, taken)
+        if site.has_one_pool:
+            yield _placement(target, shape, site, -1, split)
+            return
+        n_away = _most_layers(target, shape, site, split, taken) if sum(split) > 0 else 0
+        if n_away > 0:
+            yield _placement(target, shape, site, -1 if n_away > target.card.n_layer else n_away, split)
+    yield _placement(target, shape, site, 0, ())
+
+
+def _device_sets(site: Site, taken: Sequence[SplitFootprint]) -> list[list[int]]:
+    local, everything = _local(site), list(range(len(site.hardware.gpus)))
+    roomiest = sorted(local, key=lambda index: -_room(site, index, taken))[:1]
+    sets: list[list[int]] = []
+    for devices in (roomiest, local, everything):
+        if devices and devices not in sets:
+            sets.append(devices)
+    return sets
+
+
+def _local(site: Site) -> list[int]:
+    return [index for index, gpu in enumerate(site.hardware.gpus) if gpu.memory != "remote"]
+
+
+def _room(site: Site, index: int, taken: Sequence[SplitFootprint]) -> int:
+    host, *devices = site.budget.left(*taken)
+    return max(0, host if site.budget.unified[index] else devices[index])
+
+
+def _shares(site: Site, devices: Sequence[int], taken: Sequence[SplitFootprint]) -> tuple[float, ...]:
+    """tensor_split over all devices, by what is left on the chosen ones; rounded so that a plan reads well."""
+    free = [_room(site, index, taken) if index in devices else 0 for index in range(len(site.hardware.gpus))]
+    total = sum(free)
+    return tuple(round(n / total, 3) for n in free) if total else (0.0,) * len(free)
+
+
+def _most_layers(
+    target: Sibling, shape: ContextShape, site: Site, split: tuple[float, ...], taken: Sequence[SplitFootprint]
+) -> int:
+    """The largest number of layers (head included) that every device has room for, 0 if none; by bisection."""
+    low, high = 0, target.card.n_layer + 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        placed = _placement(target, shape, site, middle, split)
+        if all(free >= 0 for free in site.budget.left(placed.footprint, *taken)[1:]):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _placement(
+    sibling: Sibling, shape: ContextShape, site: Site, n_gpu_layers: int, split: tuple[float, ...]
+) -> ModelPlacement:
+    n_devices = len(site.hardware.gpus)
+    placed = footprint(
+        sibling.card,
+        shape,
+        n_gpu_layers=n_gpu_layers,
+        tensor_split=split or (0.0,) * max(1, n_devices),
+        is_arm="asimd" in site.hardware.cpu.features,
+        weights=sibling.weights,
+    )
+    shown_split = split if n_devices > 1 else ()
+    return ModelPlacement(sibling.name, str(sibling.card.path), n_gpu_layers, shown_split, placed)
+
+
+def _rate(
+    target: Sibling,
+    draft: Sibling | None,
+    shape: ContextShape,
+    site: Site,
+    target_place: ModelPlacement,
+    draft_place: ModelPlacement | None,
+) -> Layout:
+    curve, measured = _curve(target, target_place, shape, site)
+    by_itself = alone(curve)
+    best = by_itself
+    if draft is not None and draft_place is not None:
+        draft_curve, draft_measured = _curve(draft, draft_place, shape, site)
+        best = paired(curve, draft_curve, expected_acceptance(target, draft))
+        measured = measured and draft_measured
+    return Layout(
+        target, shape, target_place, draft_place, best.tokens_per_s, by_itself.tokens_per_s, best.n_draft, measured
+    )
+
+
+def _curve(sibling: Sibling, place: ModelPlacement, shape: ContextShape, site: Site) -> tuple[CostCurve, bool]:
+    estimate = roofline(
+        site.hardware,
+        place.footprint,
+        n_decode_bytes=sibling.n_decode_bytes,
+        n_parameters=sibling.n_parameters,
+        n_ctx=shape.n_ctx,
+    )
+    return curve_for(site.curves, sibling.name, place.n_gpu_layers, estimate)
