@@ -48,7 +48,7 @@ class Snapshots:
     @property
     def n_bytes(self) -> int:
         """Bytes held in memory."""
-        return sum(snapshot.n_bytes for snapshot in self._held.values())
+        return sum(snapshot.n_bytes for snapshot in tuple(self._held.values()))
 
     def __len__(self) -> int:
         return len(self._held)

@@ -17,6 +17,9 @@ from types import ModuleType
 from ..errors import EngineMissingError
 from .log_file import LogFile
 
+# ggml_log_level: debug, and "goes on with the line before".
+_LEVEL_DEBUG, _LEVEL_CONTINUED = 1, 5
+
 
 @functools.cache
 def engine() -> ModuleType:
@@ -132,9 +135,14 @@ def _log_callback() -> object:
     """The C callback; cached because the engine keeps the pointer for the life of the process."""
     import llama_cpp
 
+    shown = [True]  # the debug lines, a few for each tensor of each model, are left out
+
     @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator,unused-ignore]
     def callback(level: int, text: bytes, user_data: object) -> None:
-        del level, user_data
-        log_sink.write(text.decode("utf-8", "replace"))
+        del user_data
+        if level != _LEVEL_CONTINUED:
+            shown[0] = level != _LEVEL_DEBUG
+        if shown[0]:
+            log_sink.write(text.decode("utf-8", "replace"))
 
     return callback

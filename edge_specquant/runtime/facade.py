@@ -1,0 +1,180 @@
+"""Runtime: the one object that command line, chats, servers and other people's Python use.
+
+Two engines stand behind it with one interface: in this process (`local.py`) and in a child process (`process.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from ..engine.events import TokenEvent
+from ..gguf.convert import Progress, ensure_family
+from ..gguf.family import Family
+from ..request import Request
+from .conversation import ChatMessage, Conversation
+from .logs import ENGINE_LOG, FRONT_END_LOG, log_here
+from .options import EngineOptions, OnPrefill
+from .reply import Reply
+from .siblings import choose_siblings, default_target
+from .status import Status
+
+
+class Engine(Protocol):
+    """What answers requests."""
+
+    notices: list[str]
+
+    def generate(self, request: Request, on_prefill: OnPrefill | None = None) -> Reply:
+        """One reply; errors of our tree are raised by its first step."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancels the reply being written and all that wait."""
+        ...
+
+    def tokens(self, request: Request) -> list[int]:
+        """The prompt's token ids."""
+        ...
+
+    def status(self) -> Status:
+        """What it is doing."""
+        ...
+
+    def close(self) -> None:
+        """Frees everything; twice is fine."""
+        ...
+
+
+class Runtime:
+    """An opened family, ready to answer. Requests from any thread are answered in the order they come."""
+
+    def __init__(self, family: Family, options: EngineOptions, engine: Engine) -> None:
+        self.family = family
+        self.options = options
+        self._engine = engine
+
+    @classmethod
+    def local(
+        cls, family: str | Path, options: EngineOptions | None = None, progress: Progress | None = None
+    ) -> Runtime:
+        """Opens a family in this process; `demo` is made at first use. Raises FamilyError, GGUFError."""
+        from .local import LocalEngine
+
+        notice = log_here(ENGINE_LOG, native=True)
+        opened, chosen = ensure_family(str(family), progress), options or EngineOptions()
+        engine = LocalEngine(opened, chosen)
+        engine.notices += [notice] if notice else []
+        return cls(opened, chosen, engine)
+
+    @classmethod
+    def process(
+        cls, family: str | Path, options: EngineOptions | None = None, progress: Progress | None = None
+    ) -> Runtime:
+        """The same with the engine in a child process: when it dies, this one learns, says why and starts another.
+
+        The child starts with the first request. Raises FamilyError, GGUFError.
+        """
+        from .process import ProcessEngine
+
+        notice = log_here(FRONT_END_LOG, native=False)
+        opened, chosen = ensure_family(str(family), progress), options or EngineOptions()
+        engine = ProcessEngine(opened, chosen)
+        engine.notices += [notice] if notice else []
+        return cls(opened, chosen, engine)
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees contexts and models, ends the child process; twice is fine."""
+        self._engine.close()
+
+    def generate(self, request: Request | str, on_prefill: OnPrefill | None = None) -> Reply:
+        """Streams one reply; a string is a request with defaults.
+
+        Its first step waits for the requests before it, and raises the errors of our tree.
+        """
+        return self._engine.generate(Request(prompt=request) if isinstance(request, str) else request, on_prefill)
+
+    def chat(
+        self,
+        conversation: Conversation,
+        message: str | None = None,
+        *,
+        on_prefill: OnPrefill | None = None,
+        **request_fields: Any,
+    ) -> Reply:
+        """Says `message` and streams the reply; both are appended to the conversation, a partial reply too.
+
+        message None writes the last reply again. request_fields are those of Request: sampling, target ...
+        """
+        if message is None:
+            conversation.drop_reply()
+        else:
+            conversation.say(message)
+        request = Request(messages=conversation.as_messages(), system=conversation.system, **request_fields)
+        reply = self.generate(request, on_prefill)
+        return Reply(_recorded(conversation, reply), reply.cancel)
+
+    def cancel(self) -> None:
+        """Stops the reply being written at the next graph node, and those that wait; each ends as "cancelled".
+
+        Call from any thread. One reply alone is stopped by its own `cancel`.
+        """
+        self._engine.cancel()
+
+    def status(self) -> Status:
+        """What is in memory, who waits, what went wrong. Call from any thread."""
+        return self._engine.status()
+
+    def tokens(self, request: Request | str) -> list[int]:
+        """The prompt's token ids as the target will see them."""
+        return self._engine.tokens(Request(prompt=request) if isinstance(request, str) else request)
+
+    def siblings(self, request: Request) -> tuple[str, str]:
+        """(target, draft) that would answer this request. Raises FamilyError for a variant there is not."""
+        return choose_siblings(self.family, self.options, request)
+
+    @property
+    def default_target(self) -> str:
+        """The variant that answers when a request names none."""
+        return default_target(self.family, self.options)
+
+    @property
+    def notices(self) -> list[str]:
+        """What the last reply had to do without, a line each."""
+        return self._engine.notices
+
+
+def _recorded(conversation: Conversation, reply: Reply) -> Generator[TokenEvent, None, None]:
+    """Passes events on and puts the reply into the conversation when it ends, however it ends."""
+    texts: list[str] = []
+    ids: list[int] = []
+    finish_reason = "cancelled"  # closed early
+    try:
+        with reply:
+            for event in reply:
+                texts.append(event.text)
+                if event.token_id is not None:
+                    ids.append(event.token_id)
+                if event.finish_reason:
+                    finish_reason = event.finish_reason
+                    _append(conversation, texts, ids, finish_reason)
+                yield event
+    finally:
+        if finish_reason == "cancelled":
+            _append(conversation, texts, ids, finish_reason)
+
+
+def _append(conversation: Conversation, texts: list[str], ids: list[int], finish_reason: str) -> None:
+    text = "".join(texts)
+    if text and (not conversation.messages or conversation.messages[-1].role != "assistant"):
+        conversation.messages.append(ChatMessage("assistant", text, tuple(ids), finish_reason))

@@ -1,0 +1,225 @@
+"""The engine in this process: a family and options to replies, one at a time, in the order they were asked for.
+
+Whether it runs in a script or in the child process of a front end (`child.py`), this is what answers. Knows no pipes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from .. import config
+from ..engine.events import TokenEvent
+from ..engine.resident import Residents
+from ..engine.session import ReplyPlan, Session
+from ..engine.snapshot_files import SnapshotFiles
+from ..engine.snapshots import Snapshots
+from ..engine.template import ChatTemplate, with_bos
+from ..errors import EngineError
+from ..gguf.family import Family
+from ..native.opening import open_model
+from ..native.protocol import DEFAULT_N_BATCH, ContextParams, Model, Progress
+from ..params import MAX_DRAFT
+from ..request import Request
+from .line import Line, Place
+from .logs import logger
+from .options import EngineOptions, OnPrefill
+from .reply import Events, Reply
+from .reply_tokens import ReplyTokens
+from .siblings import choose_siblings
+from .status import ResidentStatus, Status
+
+DEFAULT_N_CTX = 4096
+
+OpenModel = Callable[[str, Progress], Model]
+"""Opens a variant by name; the progress callback stops the load by returning False."""
+
+
+class LocalEngine:
+    """An opened family. open_variant replaces how a variant is loaded (a fake backend does so)."""
+
+    def __init__(self, family: Family, options: EngineOptions, open_variant: OpenModel | None = None) -> None:
+        self.family = family
+        self.options = options
+        self._open_variant = open_variant or self._open_file
+        self._residents = Residents(self._load, self._size_of)
+        self._snapshots = Snapshots(options.snapshot_bytes, self._snapshot_files)
+        self._files: dict[str, SnapshotFiles] = {}
+        self._session = Session(self._residents, self._context_params, self._snapshots)
+        self._line = Line()
+        self._template: ChatTemplate | None = None
+        self._reply_tokens = ReplyTokens()
+        self.notices: list[str] = []
+
+    def generate(self, request: Request, on_prefill: OnPrefill | None = None) -> Reply:
+        """One reply, when its turn comes. Errors of our tree are raised by the first step."""
+        place = Place()
+        return Reply(self._turn(place, request, on_prefill), lambda: self._cancel(place))
+
+    def cancel(self) -> None:
+        """Cancels the reply being written and all that wait."""
+        for place in self._line.all():
+            self._cancel(place)
+
+    def close(self) -> None:
+        """Writes snapshots if there is a disk budget, frees contexts and models; twice is fine."""
+        if self.options.snapshot_disk_bytes:
+            self._session.keep()
+        self._residents.close()
+
+    def siblings(self, request: Request) -> tuple[str, str]:
+        """(target, draft) that would answer this request."""
+        return choose_siblings(self.family, self.options, request)
+
+    def tokens(self, request: Request) -> list[int]:
+        """The prompt's token ids, template applied unless raw; loads the target if it is not in memory."""
+        if request.prompt_tokens:
+            return list(request.prompt_tokens)
+        model = self._residents.get(self.siblings(request)[0]).model
+        if request.raw:
+            return with_bos(model.vocab.tokenize(request.prompt or "", parse_special=True), model.vocab)
+        if self._template is None:
+            self._template = ChatTemplate(model.chat_template, model.vocab)
+        return self._template.tokens(
+            request.as_messages(), reply_ids=lambda message: self._reply_tokens.find(message, model.vocab)
+        )
+
+    def status(self) -> Status:
+        """What is in memory and who waits. Call from any thread."""
+        places = self._line.all()
+        residents = tuple(
+            ResidentStatus(
+                name=resident.name,
+                n_bytes=resident.n_bytes,
+                load_s=resident.load_s,
+                n_contexts=len(resident.contexts),
+                n_ctx=max((context.n_ctx for context in resident.contexts), default=0),
+                n_cached=self._session.n_cached(resident.name),
+            )
+            for resident in self._residents.held()
+        )
+        return Status(
+            mode="local",
+            family=self.family.name,
+            pid=os.getpid(),
+            busy=bool(places),
+            n_waiting=max(0, len(places) - 1),
+            residents=residents,
+            n_snapshots=len(self._snapshots),
+            n_snapshot_bytes=self._snapshots.n_bytes,
+            notices=tuple(self.notices),
+        )
+
+    # -- one reply --------------------------------------------------------------------------------------------------
+
+    def _turn(self, place: Place, request: Request, on_prefill: OnPrefill | None) -> Events:
+        try:
+            if self._line.wait(place):
+                yield from self._reply(place, request, on_prefill)
+            else:
+                yield TokenEvent("", finish_reason="cancelled")
+        finally:
+            self._line.leave(place)
+
+    def _reply(self, place: Place, request: Request, on_prefill: OnPrefill | None) -> Events:
+        self._session.resume()
+        if place.cancelled.is_set():  # between its turn and the resume
+            self._session.cancel()
+        ids: list[int] = []
+        texts: list[str] = []
+        plan: ReplyPlan | None = None
+        if self.options.log_prompts:
+            logger.info("request %r", request)
+        try:
+            plan = self._plan(request, on_prefill)
+            for event in self._session.reply(plan):
+                texts.append(event.text)
+                if event.token_id is not None:
+                    ids.append(event.token_id)
+                yield event
+        except EngineError:
+            if not place.cancelled.is_set():
+                raise
+            yield TokenEvent("", finish_reason="cancelled")  # stopped while a model was being loaded
+        finally:
+            self.notices = self._session.notices
+            self._finish(plan, "".join(texts), ids)
+
+    def _finish(self, plan: ReplyPlan | None, text: str, ids: list[int]) -> None:
+        if plan is None or not ids:
+            return
+        for resident in self._residents.held():
+            if resident.name == plan.target:
+                self._reply_tokens.remember(text, ids, resident.model.vocab)
+        if self.options.log_prompts:
+            logger.info("reply %r", text)
+
+    def _cancel(self, place: Place) -> None:
+        self._line.cancel(place)
+        if self._line.served() is place:
+            self._session.cancel()
+
+    def _plan(self, request: Request, on_prefill: OnPrefill | None) -> ReplyPlan:
+        target, draft = self.siblings(request)
+        return ReplyPlan(
+            prompt=self.tokens(request),
+            target=target,
+            draft=draft,
+            sampling=request.sampling,
+            speculation=request.speculation,
+            max_tokens=request.max_tokens,
+            min_tokens=request.min_tokens,
+            stops=request.stop,
+            on_prefill=on_prefill,
+        )
+
+    # -- models and contexts ----------------------------------------------------------------------------------------
+
+    def _load(self, variant: str) -> Model:
+        def go_on(_done: float) -> bool:
+            served = self._line.served()
+            return served is None or not served.cancelled.is_set()
+
+        logger.info("loading %s of %s", variant, self.family.name)
+        return self._open_variant(variant, go_on)
+
+    def _open_file(self, variant: str, progress: Progress) -> Model:
+        return open_model(
+            self.family.path(variant),
+            n_gpu_layers=self.options.n_gpu_layers,
+            use_extra_bufts=self.options.use_extra_bufts,
+            progress=progress,
+        )
+
+    def _size_of(self, variant: str) -> int:
+        return self.family.variant(variant).n_bytes
+
+    def _context_params(self, variant: str) -> ContextParams:
+        trained = self._residents.get(variant).model.n_ctx_train or DEFAULT_N_CTX
+        n_ctx = self.options.n_ctx or min(DEFAULT_N_CTX, trained)
+        return ContextParams(
+            n_ctx=n_ctx,
+            n_batch=min(self.options.n_batch or DEFAULT_N_BATCH, n_ctx),
+            max_rows=1 + MAX_DRAFT,
+            n_threads=self.options.n_threads,
+        )
+
+    def _snapshot_files(self, variant: str) -> SnapshotFiles | None:
+        if not self.options.snapshot_disk_bytes:
+            return None
+        if variant not in self._files:
+            record = self.family.variant(variant)
+            # A family of one bare file has no hash: size and time stamp stand in for it.
+            weights = record.sha256 or f"{record.path.resolve()} {record.n_bytes} {record.path.stat().st_mtime_ns}"
+            key = hashlib.sha256(f"{weights} {_engine_version()}".encode()).hexdigest()
+            folder: Path = config.cache_dir() / "kv" / key[:16]
+            self._files[variant] = SnapshotFiles(folder, key, self.options.snapshot_disk_bytes)
+        return self._files[variant]
+
+
+def _engine_version() -> str:
+    from importlib.metadata import version
+
+    return version("llama-cpp-python")

@@ -1,0 +1,32 @@
+"""How the engine is set up, and how it is made safer after a crash. Plain values that any process can pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+OnPrefill = Callable[[int, int], None]
+"""Called with (tokens of the prompt decoded, tokens to decode)."""
+
+_DEFAULT_SNAPSHOT_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """n_ctx and n_batch in tokens (None: the engine room's defaults), threads (0: the engine's choice), GPU layers.
+
+    target, draft: variants used where a request names none. use_extra_bufts False turns repacked weights off; None is
+    the self-test's verdict. snapshot_bytes: memory for the KV cells of branches left behind; snapshot_disk_bytes: the
+    same on disk, which outlives the process (0: nothing is written). log_prompts: prompts and replies go to the log.
+    """
+
+    n_ctx: int | None = None
+    n_batch: int | None = None
+    n_threads: int = 0
+    n_gpu_layers: int = 0
+    target: str | None = None
+    draft: str | None = None
+    use_extra_bufts: bool | None = None
+    snapshot_bytes: int = _DEFAULT_SNAPSHOT_BYTES
+    snapshot_disk_bytes: int = 0
+    log_prompts: bool = False
