@@ -58,8 +58,8 @@ def logs_dir() -> Path:
 
 
 def store_path() -> Path:
-    """File of the conversations, when the settings name no other."""
-    return data_folder().path / "conversations.db"
+    """File of the conversations, when the settings name no other; in a folder of its own, which is made private."""
+    return data_folder().path / "conversations" / "conversations.db"
 
 
 def settings_path() -> Path:

@@ -68,7 +68,7 @@ class StoreSettings:
     """Conversations on disk."""
 
     enabled: bool = _setting(True, "keep conversations in a file; false keeps them in memory")
-    path: str | None = _setting(None, "the file; none is conversations.db in the data folder")
+    path: str | None = _setting(None, "the file; none is conversations/conversations.db in the data folder")
 
 
 @dataclass(frozen=True, slots=True)

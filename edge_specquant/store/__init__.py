@@ -1,7 +1,8 @@
 """Conversations kept on disk: a tree of messages each, searchable, exportable, safe from crashes.
 
 From the ground up: records, process_mark, schema, files; tree, conversations, answers, search, copies (SQL on an open
-connection); backups, opening, streaming; store (the one object); portable, markdown (copies as JSON and Markdown).
+connection); backups, opening, homecoming, database, streaming; store (the one object); portable, markdown (copies as
+JSON and Markdown).
 """
 
 from .copies import ConversationCopy, MessageCopy

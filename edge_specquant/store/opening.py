@@ -23,6 +23,8 @@ class Opened:
     connection: sqlite3.Connection
     in_memory: bool
     notices: tuple[str, ...] = ()
+    may_return: bool = True
+    """False when the file is not ours to write, whatever room there is."""
 
 
 def open_file(path: Path) -> Opened:
@@ -34,7 +36,8 @@ def open_file(path: Path) -> Opened:
         opened = open_memory(source)
         if source is not None:
             source.close()
-        return Opened(opened.connection, True, (memory_notice(path, error),))
+        is_foreign = isinstance(error, StoreError)
+        return Opened(opened.connection, True, (memory_notice(path, error),), may_return=not is_foreign)
     return Opened(connection, False, (*notices, *_after_opening(connection, path)))
 
 
@@ -57,7 +60,7 @@ def memory_notice(path: Path | None, reason: Exception) -> str:
     """The sentence for a store that had to move to memory."""
     return (
         f"Conversations are kept in memory only and end with this session: {path} cannot be used ({reason}). "
-        "Free some space, make the file writable or name another with store.path; export what must be kept."
+        "Free some space or make the file writable, and they go back to it; or name another file with store.path."
     )
 
 

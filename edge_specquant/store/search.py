@@ -7,6 +7,7 @@ yet, and a SQLite without FTS5 or trigrams (before 3.34) are answered by reading
 
 from __future__ import annotations
 
+import itertools
 import re
 import sqlite3
 import unicodedata
@@ -17,6 +18,7 @@ from .records import clean_text
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _EXCERPT_CHARS = 60  # on either side of the first word found
 _BATCH = 500
+_MOST_TRIGRAMS = 64
 
 
 def terms_of(query: str) -> tuple[str, ...]:
@@ -39,7 +41,8 @@ def has_index(connection: sqlite3.Connection) -> bool:
     try:
         if known is None:
             connection.execute(
-                "CREATE VIRTUAL TABLE message_text USING fts5(text, tokenize = 'trigram case_sensitive 1')"
+                "CREATE VIRTUAL TABLE message_text USING"
+                " fts5(text, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0)"
             )
             connection.execute("UPDATE message SET indexed = 0")
         connection.execute("SELECT rowid FROM message_text LIMIT 1").fetchone()
@@ -76,9 +79,9 @@ def find_messages(connection: sqlite3.Connection, terms: Sequence[str], limit: i
     connection.create_function("holds_all", 1, lambda text: _holds_all(text, terms), deterministic=True)
     visible = "m.deletion IS NULL AND c.deletion IS NULL AND holds_all(m.text) ORDER BY m.id DESC LIMIT ?"
     joined = "SELECT m.id FROM message m JOIN conversation c ON c.id = m.conversation_id WHERE"
-    long_terms = [term for term in terms if len(term) >= 3]
-    if long_terms:
-        phrases = " ".join('"' + term.replace('"', '""') + '"' for term in long_terms)
+    trigrams = _trigrams(terms)
+    if trigrams:
+        phrases = " ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
         indexed = "(m.indexed = 0 OR m.id IN (SELECT rowid FROM message_text WHERE message_text MATCH ?))"
         try:
             rows = connection.execute(f"{joined} {indexed} AND {visible}", (phrases, limit)).fetchall()
@@ -101,6 +104,15 @@ def excerpt(text: str, terms: Sequence[str]) -> str:
     first, last = max(0, start - _EXCERPT_CHARS), min(len(text), end + _EXCERPT_CHARS)
     line = re.sub(r"\s+", " ", text[first:last]).strip()
     return ("…" if first else "") + line + ("…" if last < len(text) else "")
+
+
+def _trigrams(terms: Sequence[str]) -> list[str]:
+    """What the index is asked for: it only narrows the choice, so the first ones of a long query are enough.
+
+    Without positions (detail = none) the index is several times smaller, and `holds_all` looks at the texts anyway.
+    """
+    found = (term[place : place + 3] for term in terms for place in range(len(term) - 2))
+    return list(itertools.islice(dict.fromkeys(found), _MOST_TRIGRAMS))
 
 
 def _first_place(text: str, terms: Sequence[str]) -> tuple[int, int]:

@@ -65,6 +65,10 @@ class Store:
         """What the user must be told of the store's file, in sentences; None when all is well."""
         return self._database.notice
 
+    def return_to_file(self) -> bool:
+        """After a full disk: tries at once to go back to the file, which is tried by itself every half minute too."""
+        return self._database.return_to_file()
+
     def close(self) -> None:
         """Ends open answers as interrupted and closes the file."""
         self._flusher.close()

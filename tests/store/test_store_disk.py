@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -58,6 +59,63 @@ def test_a_disk_that_fills_up_in_mid_answer_loses_no_token(small_disk: Path) -> 
         assert store.search("thanks")[0].conversation.id == conversation.id
     with Store.open(path) as store:  # what was written before the disk was full is sound
         assert store.messages(conversation.id)[0] == ask
+
+
+def fill_up(folder: Path) -> Path:
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"\0" * 4096):
+            pass
+    return filler
+
+
+def go_on_in_memory(store: Store, conversation_id: int) -> None:
+    for number in range(100):
+        store.add(conversation_id, "user", f"away {number} " + "x" * 4000)
+        if store.is_in_memory:
+            return
+    raise AssertionError("the disk is not full")
+
+
+def test_when_there_is_room_again_everything_goes_back_under_its_own_number(small_disk: Path) -> None:
+    path = small_disk / "s.db"
+    with Store.open(path) as store:
+        kept, gone = store.create("kept"), store.create("gone")
+        store.add(kept.id, "user", "before")
+        filler = fill_up(small_disk)
+        go_on_in_memory(store, kept.id)
+        store.delete(gone.id)
+        store.purge()
+        writer = store.begin(kept.id)
+        writer.append("half ")
+        writer.flush()
+        assert not store.return_to_file()
+        filler.unlink()
+        assert store.return_to_file()
+        assert not store.is_in_memory and store.notice is None
+        writer.append("whole")
+        writer.finish()
+        expected = store.copy(kept.id)
+    with Store.open(path) as store:
+        assert store.copy(kept.id) == expected and [c.id for c in store.conversations()] == [kept.id]
+        assert store.messages(kept.id)[-1].text == "half whole"
+        assert [hit.message.text for hit in store.search("whole") if hit.message] == ["half whole"]
+
+
+def test_what_others_wrote_meanwhile_stays_beside_what_was_in_memory(small_disk: Path) -> None:
+    path = small_disk / "s.db"
+    store = Store.open(path)
+    conversation = store.create("shared")
+    filler = fill_up(small_disk)
+    go_on_in_memory(store, conversation.id)
+    filler.unlink()
+    with Store.open(path) as other:
+        other.add(conversation.id, "user", "theirs")
+    assert not store.return_to_file()
+    store.add(conversation.id, "user", "ours")
+    store.close()
+    with Store.open(path) as after:
+        assert [after.messages(c.id)[-1].text for c in after.conversations()] == ["ours", "theirs"]
 
 
 def test_a_disk_that_is_full_at_start(small_disk: Path) -> None:
