@@ -1,6 +1,7 @@
 """The root command: finds verbs lazily, turns errors of our tree into one sentence and exit code 1.
 
-A verb is a module of this folder that defines a click command called `command`; its name is the module's name.
+A verb is a module of this folder that defines a click command called `command`; its name is the module's name, with
+dashes for underscores.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class VerbGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-        return sorted(name for name in names if name not in _NOT_VERBS and not name.startswith("_"))
+        return sorted(
+            name.replace("_", "-") for name in names if name not in _NOT_VERBS and not name.startswith("_")
+        )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"{__package__}.{cmd_name}")
+        module = importlib.import_module(f"{__package__}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

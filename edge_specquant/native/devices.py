@@ -7,6 +7,7 @@ the engine was not built for is not in the list, whatever the machine holds.
 from __future__ import annotations
 
 import ctypes
+import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ from ..errors import EngineError, UsageError
 from .library import engine, ggml
 
 # enum ggml_backend_dev_type, ggml/include/ggml-backend.h
+_EVERY_INTERFACE = {"0.0.0.0", "0", "*", "::", "[::]"}
+_CONNECT_TIMEOUT_S = 3.0
 _KINDS = ("cpu", "gpu", "igpu", "accel", "meta")
 
 
@@ -59,9 +62,18 @@ def list_devices() -> tuple[EngineDevice, ...]:
     return tuple(_describe(lib, lib.ggml_backend_dev_get(i)) for i in range(lib.ggml_backend_dev_count()))
 
 
-def has_rpc() -> bool:
-    """Whether the engine was built with GGML_RPC."""
-    return _registry(ggml()) is not None
+def require_rpc() -> int:
+    """The handle of the engine's RPC registry. Raises EngineError when it was built without GGML_RPC."""
+    lib = ggml()
+    lib.ggml_backend_reg_by_name.argtypes = [ctypes.c_char_p]
+    lib.ggml_backend_reg_by_name.restype = ctypes.c_void_p
+    registry: int | None = lib.ggml_backend_reg_by_name(b"RPC")
+    if registry is None:
+        raise EngineError(
+            f"the engine ({engine().__version__}) was built without RPC; "
+            'rebuild it with CMAKE_ARGS="$(scripts/engine-flags --rpc)" scripts/quickstart --rebuild'
+        )
+    return registry
 
 
 def add_rpc(endpoint: str) -> tuple[EngineDevice, ...]:
@@ -70,20 +82,23 @@ def add_rpc(endpoint: str) -> tuple[EngineDevice, ...]:
     Raises UsageError for an endpoint that is not host:port, EngineError when the build has no RPC or nobody answers.
     Mirrors ggml_backend_rpc_add_server and ggml_backend_register.
     """
-    check_endpoint(endpoint)
+    address = check_endpoint(endpoint)
     before = len(list_devices())
     lib = ggml()
     add = _rpc_function(lib, b"ggml_backend_rpc_add_server", ctypes.c_void_p, [ctypes.c_char_p])
+    try:  # the engine ends the process when nobody answers, so knock first
+        socket.create_connection(address, _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise EngineError(
+            f"no RPC worker answers at {endpoint} ({error}); start `edge-specquant rpc-worker` there"
+        ) from error
     registry = add(endpoint.encode())
     if not registry:
-        raise EngineError(f"no RPC worker answers at {endpoint}; start `edge-specquant rpc-worker` there first")
+        raise EngineError(f"the worker at {endpoint} offers no device")
     lib.ggml_backend_register.argtypes = [ctypes.c_void_p]
     lib.ggml_backend_register.restype = None
     lib.ggml_backend_register(registry)
-    added = list_devices()[before:]
-    if not added:
-        raise EngineError(f"the worker at {endpoint} offers no device")
-    return added
+    return list_devices()[before:]
 
 
 def serve_rpc(endpoint: str, n_threads: int) -> None:
@@ -102,10 +117,12 @@ def serve_rpc(endpoint: str, n_threads: int) -> None:
 
 
 def check_endpoint(endpoint: str) -> tuple[str, int]:
-    """'host:port' -> (host, port). Raises UsageError."""
+    """'host:port' -> (host, port). Raises UsageError, also for "every interface": RPC is not authenticated."""
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise UsageError(f"'{endpoint}' is not an RPC address; write host:port, for example 127.0.0.1:50052")
+    if host in _EVERY_INTERFACE:
+        raise UsageError(f"'{host}' would serve every network this machine is in; name one address, such as 127.0.0.1")
     return host, int(port)
 
 
@@ -134,20 +151,9 @@ def _worker_devices(lib: ctypes.CDLL) -> Any:
     return (ctypes.c_void_p * len(chosen))(*(lib.ggml_backend_dev_get(i) for i in chosen))
 
 
-def _registry(lib: ctypes.CDLL) -> int | None:
-    lib.ggml_backend_reg_by_name.argtypes = [ctypes.c_char_p]
-    lib.ggml_backend_reg_by_name.restype = ctypes.c_void_p
-    registry: int | None = lib.ggml_backend_reg_by_name(b"RPC")
-    return registry
-
-
 def _rpc_function(lib: ctypes.CDLL, name: bytes, result: Any, arguments: list[Any]) -> Any:
     """A function of the RPC backend, which may live in a library of its own (ggml_backend_reg_get_proc_address)."""
-    registry = _registry(lib)
-    if registry is None:
-        raise EngineError(
-            f"the engine ({engine().__version__}) was built without RPC; rebuild it with `scripts/engine-flags --rpc`"
-        )
+    registry = require_rpc()
     lib.ggml_backend_reg_get_proc_address.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
     lib.ggml_backend_reg_get_proc_address.restype = ctypes.c_void_p
     address = lib.ggml_backend_reg_get_proc_address(registry, name)

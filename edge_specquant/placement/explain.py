@@ -27,7 +27,7 @@ def reasons(
         _target(ranked, wish),
         _draft(best, wish),
         _layers(best, site),
-        _context(plan, wish, usual_n_ctx),
+        _context(plan, wish, usual_n_ctx, best.layout.sibling.card.n_ctx_train),
         Decision("threads", str(plan.n_threads), cpu.threads_reason),
         _loading(best, plan, site),
         _speed(plan, site),
@@ -100,10 +100,11 @@ def _layers(best: Choice, site: Site) -> Decision:
     return Decision("layers", choice, reason, best.second.place if best.second else None)
 
 
-def _context(plan: PlacementPlan, wish: Wish, usual_n_ctx: int) -> Decision:
+def _context(plan: PlacementPlan, wish: Wish, usual_n_ctx: int, n_ctx_train: int) -> Decision:
     choice = f"{plan.n_ctx} tokens, {plan.type_k} KV cache"
     if wish.n_ctx is not None:
-        return Decision("context", choice, "asked for")
+        beyond = f", beyond the {n_ctx_train} tokens it was trained on" if 0 < n_ctx_train < wish.n_ctx else ""
+        return Decision("context", choice, f"asked for{beyond}")
     if wish.objective == "memory":
         return Decision("context", choice, "fewest bytes were asked for")
     if plan.n_ctx == usual_n_ctx:

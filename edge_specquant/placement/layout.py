@@ -148,7 +148,7 @@ def _placement(
         sibling.card,
         shape,
         n_gpu_layers=n_gpu_layers,
-        tensor_split=split or (0.0,) * max(1, n_devices),
+        tensor_split=split or (0.0,) * n_devices,
         is_arm="asimd" in site.hardware.cpu.features,
         weights=sibling.weights,
     )

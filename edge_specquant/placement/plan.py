@@ -25,6 +25,7 @@ DEFAULT_N_CTX = 8192
 _COMFORTABLE_N_CTX = 2048  # below this the variant is shrunk before the context
 _SMALLEST_N_CTX = 512
 _READABLE_TOKENS_PER_S = 6.0
+_CONTEXTS_TO_OFFER = (32768, 16384, 8192, 4096, 2048, 1024, 512)
 
 
 def make_plan(
@@ -148,7 +149,7 @@ def _nothing_fits(ordered: Sequence[Sibling], targets: Sequence[Sibling], site: 
     smallest = min(targets, key=lambda sibling: sibling.n_bytes)
     note = site.budget.note
     if wish.n_ctx is not None:
-        for n_ctx in (n for n in (32768, 16384, 8192, 4096, 2048, 1024, 512) if n < wish.n_ctx):
+        for n_ctx in (n for n in _CONTEXTS_TO_OFFER if n < wish.n_ctx):
             if any(layouts(smallest, None, shape, site) for shape in _shapes(smallest, wish, [n_ctx])):
                 return f"{wish.n_ctx} tokens of context do not fit ({note}); {smallest.name} fits with --ctx {n_ctx}"
     text = f"nothing fits: {smallest.name} has {format_bytes(smallest.n_bytes)} of weights alone, and {note}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..gguf.family import Family
-from ..gguf.header import ModelCard
+from ..gguf.header import ModelCard, read_card
 from .footprint import WeightBytes, weight_bytes
 
 # Share of tokens on which a quantized sibling and full precision agree, by bits per weight: what families of 0.5B to 7B
@@ -63,9 +63,9 @@ class Sibling:
 
 
 def siblings_of(family: Family) -> tuple[Sibling, ...]:
-    """Every sibling of a family, most bits first. Raises FamilyError, VocabularyError, GGUFError."""
+    """Every sibling of a family, most bits first; headers only, no hash is checked. Raises GGUFError."""
     siblings = [
-        Sibling(name, family.card(name), variant.quality.top1_agreement if variant.quality else None)
+        Sibling(name, read_card(variant.path), variant.quality.top1_agreement if variant.quality else None)
         for name, variant in family.variants.items()
     ]
     return by_quality(siblings)

@@ -1,0 +1,54 @@
+"""`edge-specquant plan`: where the siblings of a family would go on this machine, and why."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command()
+@click.argument("family")
+@click.option("--ctx", "n_ctx", type=click.IntRange(1), help="Context length in tokens (default: up to 8192).")
+@click.option(
+    "--objective",
+    type=click.Choice(["quality", "speed", "memory"]),
+    default="quality",
+    show_default=True,
+    help="What matters most.",
+)
+@click.option("--target", metavar="VARIANT", help="Sibling that verifies and answers.")
+@click.option("--draft", metavar="VARIANT", help="Sibling that drafts, or 'none'.")
+@click.option("--kv", "kv_type", metavar="TYPE", help="KV cache type: f16, q8_0, q4_0 ...")
+@click.option("--rpc", metavar="HOST:PORT,...", help="Use the devices of these rpc-workers too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    family: str,
+    n_ctx: int | None,
+    objective: str,
+    target: str | None,
+    draft: str | None,
+    kv_type: str | None,
+    rpc: str | None,
+    as_json: bool,
+) -> None:
+    """Plan FAMILY (a name, a folder, a GGUF file, or 'demo') on this machine; loads nothing."""
+    from ..gguf.convert import ensure_family
+    from ..placement.here import probe_here, split_endpoints
+    from ..placement.plan import make_plan
+    from ..placement.plan_types import Wish
+    from ..placement.sibling import siblings_of
+    from ._plan_table import print_plan
+    from ._progress import step_progress
+
+    endpoints = split_endpoints(rpc)
+    if endpoints:
+        click.echo("warning: llama.cpp RPC has no authentication; use it on trusted networks only", err=True)
+    with step_progress() as progress:
+        opened = ensure_family(family, progress)
+    wish = Wish(objective, n_ctx, target, draft, kv_type)
+    plan = make_plan(siblings_of(opened), probe_here(endpoints), wish)
+    if as_json:
+        click.echo(json.dumps({"family": opened.name, **plan.as_json()}, ensure_ascii=False))
+    else:
+        print_plan(opened.name, plan)
