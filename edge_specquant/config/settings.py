@@ -61,6 +61,9 @@ class ServerSettings:
     api_key: str | None = _setting(None, "clients must send it", is_secret=True)
     queue: int = _setting(32, "requests that may wait; more are refused with 429")
     timeout_s: float | None = _setting(None, "longest time of a request in seconds")
+    drain_s: float = _setting(30.0, "seconds that running answers have when the server is told to end")
+    cors_origins: str | None = _setting(None, "origins that browsers may call from, separated by commas; * is any")
+    hosts: str | None = _setting(None, "names in the Host header that are ours, separated by commas, besides loopback")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,42 @@
+"""The models on offer: each sibling of the family, and `auto`, which routes. A name is looked up, never opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import ApiError, bad_request
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """family: the name in front of the colon; variants: its siblings; created: Unix seconds."""
+
+    family: str
+    variants: Sequence[str]
+    created: int
+
+    @property
+    def ids(self) -> list[str]:
+        """demo:q4, demo:q8, demo:f16, demo:auto."""
+        return [f"{self.family}:{name}" for name in (*self.variants, AUTO)]
+
+    def model(self, name: str) -> dict[str, Any]:
+        """OpenAI's model object. Raises ApiError 404."""
+        if name not in self.ids:
+            raise ApiError(404, f"the model does not exist; there are {', '.join(self.ids)}", code="model_not_found")
+        return {"id": name, "object": "model", "created": self.created, "owned_by": "edge_specquant"}
+
+    def target(self, model: str, wanted: str | None) -> str | None:
+        """The sibling that a request names, None for the router's choice. `wanted` is the request's own `target`."""
+        named = self.model(model)["id"].rpartition(":")[2]
+        if wanted is not None and wanted not in self.variants:
+            raise bad_request(f"there is no such target; there are {', '.join(self.variants)}", "target")
+        if named == AUTO:
+            return wanted
+        if wanted not in (None, named):
+            raise bad_request(f"the model is {model} and the target another; ask {self.family}:{AUTO}", "target")
+        return str(named)
