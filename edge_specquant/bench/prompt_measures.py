@@ -6,6 +6,7 @@ Takes a family, prompts and a file; gives the measurements in it. Decides nothin
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,16 +123,20 @@ def _measure_one(
     tokens = template.tokens([{"role": "user", "content": prompt.text}])
     found = meter.measure(tokens)
     n_tokens = len(model.vocab.tokenize(prompt.text))
+    start = time.perf_counter()
+    features = extract(prompt.text, n_tokens=n_tokens, estimator=estimator)
+    decide_s = time.perf_counter() - start
     return Measured(
         id=prompt.id,
         group=prompt.group,
         reference=reference,
         n_prompt=len(tokens),
         n_reply=len(found.reply),
-        features=extract(prompt.text, n_tokens=n_tokens, estimator=estimator),
+        features=features,
         siblings={
             name: SiblingMeasure(one.agreement, one.kld, one.prefill_s_per_token, one.decode_s_per_token)
             for name, one in found.siblings.items()
         },
+        decide_s=decide_s,
         labels=prompt.labels,
     )

@@ -36,7 +36,6 @@ def nearest_flip(features: Features, policy: Policy) -> Flip | None:
     candidates = [
         (distance, flip)
         for threshold in {policy.medium, policy.high}
-        if math.isfinite(threshold)
         for name, weight in policy.weights.items()
         if name in SIGNALS and weight
         for distance, flip in _try(features, policy, here, SIGNALS[name], (threshold - score) / weight)

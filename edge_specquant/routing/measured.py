@@ -28,7 +28,9 @@ class SiblingMeasure:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One prompt's measurements. n_prompt: tokens of the whole templated prompt; n_reply: of the reference's reply."""
+    """One prompt's measurements. n_prompt: tokens of the whole templated prompt; n_reply: of the reference's reply;
+    decide_s: seconds that the features took, the parser included.
+    """
 
     id: str
     group: str
@@ -37,6 +39,7 @@ class Measured:
     n_reply: int
     features: Features
     siblings: Mapping[str, SiblingMeasure]
+    decide_s: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def seconds(self, sibling: str) -> float:
@@ -70,6 +73,7 @@ def _parse(path: Path, number: int, record: dict[str, Any]) -> Measured:
             n_reply=int(record["n_reply"]),
             features=features_from(record["features"]),
             siblings={name: SiblingMeasure(**values) for name, values in record["siblings"].items()},
+            decide_s=record.get("decide_s"),
             labels=record.get("labels", {}),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

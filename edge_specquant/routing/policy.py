@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+from .. import config
 from ..errors import SettingsError, UsageError
 from .signals import NAMES
 from .toml_table import TomlTable
@@ -42,10 +43,16 @@ class SiblingModel:
 
 @dataclass(frozen=True, slots=True)
 class LengthRouter:
-    """The rival that looks at the length signal only: its thresholds on that signal."""
+    """The rival that looks at the length signal only; weight is 1, or -1 where longer prompts turned out easier."""
 
+    weight: float
     medium: float
     high: float
+
+    def tier_of(self, length: float) -> str:
+        """The tier of a length signal."""
+        score = self.weight * length
+        return "low" if score < self.medium else "medium" if score < self.high else "high"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +88,17 @@ class Policy:
 
     @classmethod
     def load(cls, name_or_path: str | Path) -> Policy:
-        """A shipped policy by name, or a file ending in .toml. Raises UsageError, SettingsError."""
+        """A shipped policy or one of the user's folder by name, or a .toml file. Raises UsageError, SettingsError."""
         text = str(name_or_path)
-        if text in policy_names():
+        if text in shipped_policies():
             return parse_policy(_shipped(text), text)
+        if text in user_policies():
+            return parse_policy(_read(user_policy_path(text)), text)
         path = Path(text).expanduser()
         if path.suffix != ".toml" and not path.is_file():
-            raise UsageError(f"there is no policy '{text}'; shipped: {', '.join(policy_names())}, or a .toml file")
+            raise UsageError(
+                f"there is no policy '{text}'; there are {', '.join(policy_names())}, or give a .toml file"
+            )
         return parse_policy(_read(path), str(path))
 
     def tier_of(self, score: float) -> str:
@@ -96,9 +107,26 @@ class Policy:
 
 
 def policy_names() -> list[str]:
-    """Names of the shipped policies."""
+    """Names that `Policy.load` knows: the shipped ones, then the user's."""
+    shipped = shipped_policies()
+    return shipped + [name for name in user_policies() if name not in shipped]
+
+
+def shipped_policies() -> list[str]:
+    """Names of the policies in the package."""
     folder = resources.files(__package__).joinpath("policies")
     return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def user_policies() -> list[str]:
+    """Names of the policies in the user's data folder."""
+    folder = user_policy_path("any").parent
+    return sorted(path.stem for path in folder.glob("*.toml")) if folder.is_dir() else []
+
+
+def user_policy_path(name: str) -> Path:
+    """Where a user's policy of this name lives, there or not."""
+    return config.data_folder().path / "policies" / f"{name}.toml"
 
 
 def parse_policy(text: str, source: str) -> Policy:
@@ -115,8 +143,8 @@ class _Reader:
 
     def policy(self) -> Policy:
         table = self.table
-        medium = table.number("thresholds.medium", infinite=True)
-        high = table.number("thresholds.high", infinite=True)
+        medium = table.number("thresholds.medium")
+        high = table.number("thresholds.high")
         if medium > high:
             raise table.error("thresholds.medium", f"is {medium}, above thresholds.high {high}")
         safe = table.text("safe_tier", "high")
@@ -145,7 +173,7 @@ class _Reader:
 
     def _fitted(self) -> Fitted:
         table = self.table
-        length_only = [table.number(f"fitted.length_only.{name}", infinite=True) for name in ("medium", "high")]
+        length_only = [table.number(f"fitted.length_only.{name}") for name in ("weight", "medium", "high")]
         return Fitted(
             family=table.text("fitted.family"),
             n_prompts=int(table.number("fitted.n_prompts")),

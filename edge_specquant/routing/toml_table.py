@@ -34,12 +34,12 @@ class TomlTable:
         except tomllib.TOMLDecodeError as error:
             raise SettingsError(f"{source} is not TOML: {error}") from error
 
-    def number(self, path: str, default: float | None = None, *, infinite: bool = False) -> float:
-        """A number; infinities only where they mean something. Raises SettingsError."""
+    def number(self, path: str, default: float | None = None) -> float:
+        """A finite number. Raises SettingsError."""
         value = self._get(path, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
             raise self.error(path, f"is {value!r}; it must be a number")
-        if math.isinf(value) and not infinite:
+        if math.isinf(value):
             raise self.error(path, f"is {value}; it must be a finite number")
         return float(value)
 
