@@ -107,7 +107,8 @@ def export(conversations: tuple[int, ...], take_all: bool, output: Path | None, 
     from ..errors import FileError, UsageError
     from ..gguf.atomic import written_whole
 
-    form = form or ("json" if take_all or len(conversations) != 1 or (output and output.suffix == ".json") else "md")
+    by_name = {".md": "md", ".markdown": "md", ".json": "json"}.get(output.suffix.lower()) if output else None
+    form = form or by_name or ("json" if take_all or len(conversations) != 1 else "md")
     if not conversations and not take_all:
         raise UsageError("name at least one conversation by its number, or --all; see: edge-specquant history list")
     if output is not None and output.exists() and not force:

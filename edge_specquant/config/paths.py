@@ -14,6 +14,8 @@ from pathlib import Path
 
 import platformdirs
 
+from ..errors import SettingsError
+
 HOME_VARIABLE = "EDGE_SPECQUANT_HOME"
 SETTINGS_NAME = "settings.toml"
 _APP_NAME = "edge_specquant"
@@ -31,7 +33,10 @@ def data_folder() -> DataFolder:
     """The data folder, created when missing. An explicit `EDGE_SPECQUANT_HOME` is taken as it is, never replaced."""
     chosen = os.environ.get(HOME_VARIABLE, "").strip()
     if chosen:
-        return DataFolder(Path(chosen).expanduser().absolute())
+        try:
+            return DataFolder(Path(chosen).expanduser().absolute())
+        except RuntimeError as error:
+            raise SettingsError(f"{HOME_VARIABLE} is '{chosen}', and this user has no home folder") from error
     try:
         usual = platformdirs.user_data_path(_APP_NAME, appauthor=False)
     except (KeyError, RuntimeError, OSError) as error:

@@ -120,8 +120,10 @@ class Database:
 
 
 def _transact(connection: sqlite3.Connection, operation: Operation[Result]) -> Result:
-    connection.execute("BEGIN IMMEDIATE")
+    if connection.in_transaction:  # left by a Ctrl-C at the worst moment
+        connection.execute("ROLLBACK")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         result = operation(connection)
         connection.execute("COMMIT")
     except BaseException:

@@ -31,12 +31,12 @@ def open_file(path: Path) -> Opened:
     """Opens the store's file, or what can be read of it in memory when it cannot be written. Never raises for that."""
     try:
         connection, notices = _open_sound(path)
-    except (OSError, sqlite3.Error, StoreError) as error:
+    except (OSError, ValueError, sqlite3.Error, StoreError) as error:  # ValueError: a NUL in the path
         source = connect_reading(path)
         opened = open_memory(source)
         if source is not None:
             source.close()
-        is_foreign = isinstance(error, StoreError)
+        is_foreign = isinstance(error, (StoreError, ValueError))
         return Opened(opened.connection, True, (memory_notice(path, error),), may_return=not is_foreign)
     return Opened(connection, False, (*notices, *_after_opening(connection, path)))
 

@@ -43,7 +43,7 @@ class Store:
     @classmethod
     def open(cls, path: Path, *, clock: Callable[[], float] = time.time) -> Store:
         """Opens or makes the file. Never fails for a bad file or disk: see `notice` and `is_in_memory`."""
-        return cls(Database(path.expanduser().absolute()), clock)
+        return cls(Database(_absolute(path)), clock)
 
     @classmethod
     def in_memory(cls, *, clock: Callable[[], float] = time.time) -> Store:
@@ -292,3 +292,10 @@ class Store:
             backups.forget_older(path, newest)
         except (OSError, StoreError) as error:
             raise StoreError(f"purged, but backups beside {path} still hold what was purged: {error}") from error
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:  # '~' of a user without a home: a file of that name here, and a notice if that fails
+        return path.absolute()

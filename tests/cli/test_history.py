@@ -74,6 +74,8 @@ def test_an_export_comes_back_by_import(run: Run, conversation: int, tmp_path: P
     run("export", conversation, "-o", file, code=1)
     assert "--force" in run.err
     run("export", conversation, "-o", file, "--force")
+    run("export", "--all", conversation, "-o", tmp_path / "all.md")
+    assert run("export", conversation, conversation, "-o", tmp_path / "two.md", code=1) == ""
     run("import", file)
     with Store.open(store_path()) as store:
         old, new = store.copy(conversation), store.copy(conversation + 1)

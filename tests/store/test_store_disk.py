@@ -187,7 +187,7 @@ def test_a_file_and_folder_we_may_not_write(is_readable: bool) -> None:
 
 def test_a_path_that_cannot_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    for path in (tmp_path, tmp_path / "file" / "s.db"):
+    for path in (tmp_path, tmp_path / "file" / "s.db", tmp_path / "a\0b", Path("~nobody-of-that-name/\0")):
         with Store.open(path) as store:
             assert store.is_in_memory and store.notice
             store.create()

@@ -15,7 +15,9 @@ from edge_specquant.store.markdown import branch_on_show, from_markdown, to_mark
 from edge_specquant.store.portable import from_json_text, to_json_text
 
 ACTIONS = ("send", "send", "reply", "edit", "regenerate", "show", "delete", "undo")
-steps = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 1 << 16), st.text(max_size=8)), max_size=25)
+steps = st.lists(
+    st.tuples(st.sampled_from(ACTIONS), st.integers(0, 1 << 16), st.text(max_size=8)), min_size=5, max_size=40
+)
 
 
 @dataclass
@@ -105,7 +107,7 @@ def check(store: Store, conversation_id: int, model: Model) -> None:
 
 
 @given(steps, st.text(max_size=5))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_tree_is_what_the_model_says_and_survives_export(script: list[tuple[str, int, str]], title: str) -> None:
     with Store.in_memory() as store, Store.in_memory() as other:
         conversation = store.create(title, system=title, preset={"target": title})

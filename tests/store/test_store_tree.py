@@ -49,6 +49,16 @@ def test_showing_a_branch_finds_the_leaf_last_left_there(store: Store) -> None:
     assert texts(store.show(ask.id)) == ["ask", "one"]
 
 
+def test_a_message_below_a_branch_not_on_show_brings_that_branch_on_show_for_good(store: Store) -> None:
+    conversation = store.create()
+    ask = store.add(conversation.id, "user", "ask")
+    one = store.add(conversation.id, "assistant", "one")
+    store.add_beside(one.id, "two")
+    store.add(conversation.id, "user", "more", after=one.id)
+    store.add_beside(ask.id, "ask again")
+    assert texts(store.show(ask.id)) == ["ask", "one", "more"]
+
+
 def test_undo_brings_back_a_branch_and_what_was_on_show(store: Store) -> None:
     conversation = store.create()
     ask = store.add(conversation.id, "user", "ask")
