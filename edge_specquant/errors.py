@@ -2,6 +2,7 @@
 
     EdgeSpecQuantError
     ├── UsageError              the caller asked for something that cannot be (bad flag, bad value)
+    │   └── PromptTooLongError  the prompt has more tokens than the context holds
     ├── SetupError              setup cannot go on: something is missing here, or pip or the compiler failed
     ├── SettingsError           settings file or environment holds something wrong
     ├── EngineError             the native engine refused or broke
@@ -34,6 +35,10 @@ class EdgeSpecQuantError(Exception):
 
 class UsageError(EdgeSpecQuantError):
     """The caller asked for something that cannot be."""
+
+
+class PromptTooLongError(UsageError):
+    """The prompt has more tokens than the context holds."""
 
 
 class SetupError(EdgeSpecQuantError):

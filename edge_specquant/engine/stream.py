@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import AbortedError, UsageError
+from ..errors import AbortedError, PromptTooLongError, UsageError
 from ..native.protocol import Logits, Vocab
 from .draft import NOTHING, Draft, Drafter
 from .draft_length import Controller
@@ -54,7 +54,10 @@ def _check(job: Job) -> None:
     if n == 0:
         raise UsageError("the prompt is empty; give at least one token")
     if n > n_ctx:
-        raise UsageError(f"the prompt has {n} tokens and the context holds {n_ctx}; shorten it or raise --ctx")
+        raise PromptTooLongError(f"the prompt has {n} tokens and the context holds {n_ctx}; shorten it or raise --ctx")
+    n_vocab = job.target.context.n_vocab
+    if not 0 <= min(job.prompt) <= max(job.prompt) < n_vocab:
+        raise UsageError(f"token {max(job.prompt)} of the prompt is none of the vocabulary's {n_vocab}")
     if job.max_tokens is not None and job.max_tokens < 0:
         raise UsageError(f"max_tokens is {job.max_tokens}; it must be 0 or more")
 
