@@ -75,13 +75,14 @@ class Runtime:
     ) -> Runtime:
         """The same with the engine in a child process: when it dies, this one learns, says why and starts another.
 
-        The child starts with the first request. Raises FamilyError, GGUFError.
+        The child starts at once and loads a model with the first request. Raises FamilyError, GGUFError, EngineError.
         """
         from .process import ProcessEngine
 
         notice = log_here(FRONT_END_LOG, native=False)
         opened, chosen = ensure_family(str(family), progress), options or EngineOptions()
         engine = ProcessEngine(opened, chosen)
+        engine.start()
         engine.notices += [notice] if notice else []
         return cls(opened, chosen, engine)
 

@@ -36,9 +36,10 @@ class Line:
             self._places.append(place)
             while self._places[0] is not place and not place.cancelled.is_set():
                 self._changed.wait()
-            if self._places[0] is place:
+            if not place.cancelled.is_set():
                 return True
             self._places.remove(place)
+            self._changed.notify_all()
             return False
 
     def leave(self, place: Place) -> None:

@@ -1,0 +1,65 @@
+"""How an engine's process ended, in a sentence, and which settings are safer the next time. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..native.selftest import crash_name
+from .options import EngineOptions
+
+MIN_CTX = 512
+_DEFAULT_CTX = 4096
+_MEMORY_SIGNALS = ("SIGKILL",)  # the out-of-memory killer of Linux
+_ENGINE_SIGNALS = ("SIGSEGV", "SIGILL", "SIGBUS", "SIGFPE", "SIGABRT")
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """status is the exit status (minus the signal on POSIX); hung: it was ended because it did not answer.
+
+    doing: what it was at, as a clause ("while loading the model").
+    """
+
+    status: int
+    doing: str
+    hung: str | None = None
+
+    @property
+    def signal(self) -> str | None:
+        """The signal that ended it, by name."""
+        return None if self.hung else crash_name(self.status)
+
+    @property
+    def sentence(self) -> str:
+        """What happened, for the user."""
+        if self.hung:
+            return f"the engine {self.hung} {self.doing} and was ended"
+        if self.signal in _MEMORY_SIGNALS:
+            return f"the engine was killed {self.doing} (out of memory?)"
+        if self.signal:
+            return f"the engine died of {self.signal} {self.doing}"
+        return f"the engine ended {self.doing} (exit status {self.status})"
+
+
+def safer(options: EngineOptions, death: Death) -> tuple[EngineOptions, str]:
+    """Options for the next start after a death, and what is different about them in words (empty: nothing)."""
+    if death.signal in _MEMORY_SIGNALS:
+        return _smaller(options)
+    if death.hung is None and death.signal not in _ENGINE_SIGNALS:
+        return options, ""
+    if options.use_extra_bufts is not False and not death.hung:
+        gpu = ", nothing on the GPU" if options.n_gpu_layers else ""
+        return replace(options, use_extra_bufts=False, n_gpu_layers=0), f"repacked weights off{gpu}"
+    if options.n_gpu_layers:
+        return replace(options, n_gpu_layers=0), "nothing on the GPU"
+    return options, ""
+
+
+def _smaller(options: EngineOptions) -> tuple[EngineOptions, str]:
+    """First without a second model in memory, then with half the context."""
+    if options.draft not in ("lookup", "none"):
+        return replace(options, draft="lookup", snapshot_bytes=0), "no draft model in memory"
+    n_ctx = max(MIN_CTX, (options.n_ctx or _DEFAULT_CTX) // 2)
+    if n_ctx >= (options.n_ctx or _DEFAULT_CTX):
+        return options, ""
+    return replace(options, n_ctx=n_ctx), f"a context of {n_ctx} tokens"
