@@ -71,7 +71,7 @@ def require_rpc() -> int:
     if registry is None:
         raise EngineError(
             f"the engine ({engine().__version__}) was built without RPC; "
-            'rebuild it with CMAKE_ARGS="$(scripts/engine-flags --rpc)" scripts/quickstart --rebuild'
+            "build it with: scripts/quickstart --rebuild --rpc"
         )
     return registry
 
