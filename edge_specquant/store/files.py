@@ -35,7 +35,7 @@ def kind_of(error: sqlite3.Error) -> str:
 def connect(path: Path) -> sqlite3.Connection:
     """A read and write connection in WAL mode; the file and a missing folder are made private (0600, 0700)."""
     _make_private(path)
-    connection = sqlite3.connect(path, BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         _to_wal(connection)
         _set_habits(connection)
@@ -59,7 +59,7 @@ def connect_reading(source: Path) -> sqlite3.Connection | None:
     """
     for options in ("mode=ro", "mode=ro&immutable=1"):
         try:
-            reader = sqlite3.connect(f"file:{quote(str(source))}?{options}", BUSY_TIMEOUT_S, uri=True)
+            reader = sqlite3.connect(f"file:{quote(str(source))}?{options}", timeout=BUSY_TIMEOUT_S, uri=True)
         except sqlite3.Error:
             continue
         try:
