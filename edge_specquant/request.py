@@ -16,6 +16,8 @@ class Request:
 
     raw: the prompt is continued as it is, without the chat template. target: a variant, None for the plan's choice.
     max_tokens None is as many as the context holds. stop: texts that end the reply and are not shown.
+    earlier_reply: ids of another sibling's reply to the same prompt (a redo); it is verified like one long draft, kept
+    as far as the target agrees (its tokens have the origin "agreed"), and gone on with from there.
     """
 
     prompt: str | None = None
@@ -27,6 +29,7 @@ class Request:
     max_tokens: int | None = None
     min_tokens: int = 0
     stop: Sequence[str] = ()
+    earlier_reply: Sequence[int] = ()
     sampling: SamplingParams = field(default_factory=SamplingParams)
     speculation: SpeculationParams = field(default_factory=SpeculationParams)
 

@@ -18,6 +18,7 @@ from .events import TokenEvent
 from .kv_cache import KVCache, OnProgress
 from .lookup import LookupDrafter
 from .model_drafter import ModelDrafter
+from .redo import RedoController, RedoDrafter
 from .resident import Residents
 from .sampling import TokenSampler
 from .snapshots import Snapshots
@@ -39,6 +40,7 @@ class ReplyPlan:
     min_tokens: int = 0
     stops: Sequence[str] = ()
     on_prefill: OnProgress | None = None
+    earlier_reply: Sequence[int] = ()
 
 
 class Session:
@@ -73,11 +75,15 @@ class Session:
             vocab_handle=getattr(model.vocab, "handle", None),
             n_ctx=target.n_ctx,
         )
+        controller = _controller(plan.speculation, drafter)
+        if plan.earlier_reply and model.can_truncate:
+            drafter = RedoDrafter(plan.earlier_reply, drafter)
+            controller = RedoController(drafter, controller, target.context.max_rows - 1)
         job = Job(
             prompt=plan.prompt,
             target=target,
             drafter=drafter,
-            controller=_controller(plan.speculation, drafter),
+            controller=controller,
             sampler=sampler,
             vocab=model.vocab,
             max_tokens=plan.max_tokens,

@@ -173,6 +173,7 @@ class LocalEngine:
             min_tokens=request.min_tokens,
             stops=request.stop,
             on_prefill=on_prefill,
+            earlier_reply=request.earlier_reply,
         )
 
     # -- models and contexts ----------------------------------------------------------------------------------------
