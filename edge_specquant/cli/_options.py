@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..params import ACCEPT_RULES, MAX_DRAFT, SamplingParams, SpeculationParams
-from ..runtime import EngineOptions
+
+if TYPE_CHECKING:
+    from ..runtime import EngineOptions
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -57,4 +59,6 @@ def take_speculation(flags: dict[str, Any]) -> SpeculationParams:
 
 def take_engine(flags: dict[str, Any]) -> EngineOptions:
     """Removes the engine flags and builds their options."""
+    from ..runtime import EngineOptions
+
     return EngineOptions(**{name: flags.pop(name) for name in ("n_ctx", "n_batch", "n_threads")})

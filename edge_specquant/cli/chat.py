@@ -1,100 +1,74 @@
-"""`edge-specquant chat`: a conversation. `--plain` is line by line, for any terminal, pipe or screen reader."""
+"""`edge-specquant chat`: a conversation, full screen. `--plain` is line by line, for any terminal, pipe or reader."""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from ._options import generation_flags, take_engine, take_sampling, take_speculation
 
-if TYPE_CHECKING:
-    from ..runtime import Runtime
-
-_HELP = "/regen answers again, /clear starts over, /stats shows figures, /quit leaves"
+_WEB_DRIVER = "TEXTUAL_DRIVER"  # set by textual-serve for the program it shows in a browser
 
 
 @click.command()
-@click.argument("family", default="demo")
+@click.argument("family", required=False)
 @click.option("--plain", is_flag=True, help="Line by line instead of full screen.")
+@click.option("--screen-reader", is_flag=True, help="The same as --plain.")
+@click.option("--web", is_flag=True, help="Serve the full screen to a browser on this machine.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8123, show_default=True, help="Port for --web.")
 @click.option("--system", metavar="TEXT", help="System prompt.")
 @generation_flags
-def command(family: str, plain: bool, system: str | None, **flags: Any) -> None:
-    """Talk with FAMILY."""
+def command(
+    family: str | None, plain: bool, screen_reader: bool, web: bool, port: int, system: str | None, **flags: Any
+) -> None:
+    """Talk with FAMILY (default: the one last used). A NO_COLOR, dumb or absent terminal gets the plain chat."""
+    if web:
+        _serve(port)
+    elif plain or screen_reader or needs_plain(os.environ, sys.stdin.isatty() and sys.stdout.isatty()):
+        _talk_plainly(family or "demo", system, flags)
+    else:
+        _talk_full_screen(family, system, flags)
+
+
+def needs_plain(environment: Mapping[str, str], is_terminal: bool) -> bool:
+    """Whether the full screen would be wrong here."""
+    if environment.get(_WEB_DRIVER):
+        return False
+    return not is_terminal or bool(environment.get("NO_COLOR")) or environment.get("TERM") in ("dumb", "unknown")
+
+
+def _talk_plainly(family: str, system: str | None, flags: dict[str, Any]) -> None:
     from ..runtime import Runtime
+    from ._plain_chat import PlainChat
     from ._progress import step_progress
 
-    del plain  # the only kind so far
     engine = take_engine(flags)
     with step_progress() as progress:
         runtime = Runtime.local(family, engine, progress)
     with runtime:
-        sampling, speculation = take_sampling(flags), take_speculation(flags)
-        stop = tuple(flags.pop("stop"))
-        _PlainChat(runtime, system, sampling=sampling, speculation=speculation, stop=stop, **flags).loop()
+        PlainChat(runtime, system, **_request_fields(flags)).loop()
 
 
-class _PlainChat:
-    """The conversation and its commands."""
+def _talk_full_screen(family: str | None, system: str | None, flags: dict[str, Any]) -> None:
+    from ..tui.app import ChatApp
+    from ..tui.launch import settings_for
 
-    def __init__(self, runtime: Runtime, system: str | None, **request_fields: Any) -> None:
-        self._runtime = runtime
-        self._system = system
-        self._fields = request_fields
-        self._messages: list[dict[str, str]] = []
-        self._last_stats = "no reply yet"
+    engine_flags = {name: flags.pop(name) for name in ("n_ctx", "n_batch", "n_threads")}
+    fields = _request_fields(flags)
+    ChatApp(settings_for(family, system, lambda: take_engine(dict(engine_flags)), fields)).run()
 
-    def loop(self) -> None:
-        """Reads lines until /quit or the end of input."""
-        click.secho(_HELP, err=True, dim=True)
-        while (line := self._read()) is not None:
-            if line == "/quit":
-                return
-            self._obey(line)
 
-    def _read(self) -> str | None:
-        try:
-            return input("> " if sys.stdin.isatty() else "").strip()
-        except EOFError:
-            return None
+def _serve(port: int) -> None:
+    from ..tui.web import serve
 
-    def _obey(self, line: str) -> None:
-        if line == "/clear":
-            self._messages.clear()
-            click.secho("a new conversation", err=True, dim=True)
-        elif line == "/stats":
-            click.echo(self._last_stats, err=True)
-        elif line == "/regen":
-            if self._messages and self._messages[-1]["role"] == "assistant":
-                self._messages.pop()
-            if self._messages:
-                self._answer()
-            else:
-                click.echo("nothing to answer again", err=True)
-        elif line.startswith("/"):
-            click.echo(f"there is no '{line.split()[0]}'; {_HELP}", err=True)
-        elif line:
-            self._messages.append({"role": "user", "content": line})
-            self._answer()
+    arguments = [argument for argument in sys.argv[1:] if argument != "--web"]
+    serve(["chat"] if not arguments else arguments, port, click.echo)
 
-    def _answer(self) -> None:
-        """Streams a reply and remembers it; a failed or cancelled one keeps what was said."""
-        from ..errors import EdgeSpecQuantError
-        from ..request import Request
-        from ._reply import events, stats_line
-        from ._text import shown
 
-        request = Request(messages=tuple(self._messages), system=self._system, **self._fields)
-        texts: list[str] = []
-        try:
-            for event in events(self._runtime, request):
-                texts.append(event.text)
-                click.echo(shown(event.text), nl=False)
-                sys.stdout.flush()
-        except EdgeSpecQuantError as error:
-            click.echo(f"error: {error}", err=True)
-            return
-        click.echo()
-        self._last_stats = stats_line(event, *self._runtime.siblings(request))
-        self._messages.append({"role": "assistant", "content": "".join(texts)})
+def _request_fields(flags: dict[str, Any]) -> dict[str, Any]:
+    sampling, speculation = take_sampling(flags), take_speculation(flags)
+    return {"sampling": sampling, "speculation": speculation, "stop": tuple(flags.pop("stop")), **flags}

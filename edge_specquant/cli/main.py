@@ -46,13 +46,19 @@ class VerbGroup(click.Group):
             ctx.fail(f"there is no command '{args[0]}'; the commands are {', '.join(self.list_commands(ctx))}")
 
 
-@click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=VerbGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, prog_name="edge-specquant")
 @click.pass_context
 def root(ctx: click.Context, debug: bool) -> None:
-    """One checkpoint in, a family of GGUF siblings out, and the fastest honest way to chat with them."""
+    """One checkpoint in, a family of GGUF siblings out, and the fastest honest way to chat with them.
+
+    Without a command: the chat.
+    """
     ctx.obj = {"debug": debug}
+    if ctx.invoked_subcommand is None:
+        chat = ctx.command.get_command(ctx, "chat")  # type: ignore[attr-defined]
+        ctx.invoke(chat)
 
 
 def main(args: list[str] | None = None) -> None:

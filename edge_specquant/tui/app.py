@@ -1,0 +1,229 @@
+"""The application: starts the engine thread and the store, passes news to the screens, keeps preferences.
+
+Takes ChatSettings; everything heavy happens in threads, so that the first key is never waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import on
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from ..store import Store
+from . import choices, preferences
+from .dialogue import Dialogue, RequestFields
+from .engine import Engine, Opener
+from .news import Counted, EngineNews, Loading, NoFamily, Ready, Trouble
+from .preferences import Preferences
+from .screens.chat import NARROW_CELLS, WIDE_CELLS, ChatScreen
+from .screens.keys import Keys
+from .screens.welcome import Welcome
+from .turns import Turns
+from .widgets.message_view import MessageView
+from .widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from ..placement.vitals import Vitals
+
+VITALS_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSettings:
+    """family None: the one last used. The three functions are called in threads, once the screen is up."""
+
+    opener: Opener
+    open_store: Callable[[], Store]
+    request_fields: RequestFields
+    family: str | None = None
+    system: str | None = None
+    preferences_path: Path | None = None
+    read_vitals: Callable[[], Callable[[], Vitals]] | None = None
+
+
+class ChatApp(App[None]):
+    """The full-screen chat."""
+
+    TITLE = "edge_specquant"
+    CSS_PATH = "edge_specquant.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW_CELLS, "-medium"), (WIDE_CELLS, "-wide")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "quit", "Quit", priority=True),
+        Binding("ctrl+c", "interrupt", "Stop", show=False, system=True),
+    ]
+
+    def __init__(self, settings: ChatSettings) -> None:
+        super().__init__()
+        self._settings = settings
+        self.preferences: Preferences = preferences.load(settings.preferences_path)
+        self._chat = ChatScreen()
+        self._engine: Engine | None = None
+        self._store: Store | None = None
+        self._interrupted = False
+
+    def get_default_screen(self) -> Screen[None]:
+        """The chat is there at once; everything else comes to it."""
+        return self._chat
+
+    def on_mount(self) -> None:
+        """Starts the threads."""
+        if self.preferences.theme in self.available_themes:
+            self.theme = self.preferences.theme
+        self.theme_changed_signal.subscribe(self, lambda theme: self._remember(theme=theme.name))
+        self._chat.origins = self.preferences.show_origins
+        self._chat.set_class(not self.preferences.show_stats, "no-stats")
+        self._engine = Engine(self._settings.opener, self.post_message)
+        self.run_worker(self._start, thread=True, group="start")
+
+    def _start(self) -> None:
+        """In a thread: the store, then the family, then the gauges."""
+        store = self._settings.open_store()
+        self.call_from_thread(self._begin, store)
+        family = self._settings.family or choices.first_family(self.preferences.family)
+        if family is None:
+            self.call_from_thread(self.show_welcome, choices.all_choices())
+        else:
+            self.call_from_thread(self._open, family, False)
+        if self._settings.read_vitals is not None:
+            self.call_from_thread(self.set_interval, VITALS_EVERY_S, self._vitals_reader(self._settings.read_vitals()))
+
+    def _begin(self, store: Store) -> None:
+        assert self._engine is not None
+        self._store = store
+        dialogue = Dialogue(store, self._settings.request_fields, self._settings.system)
+        self._chat.begin(dialogue, Turns(self._engine, dialogue))
+        self._chat.draw_title()
+
+    def _vitals_reader(self, read: Callable[[], Vitals]) -> Callable[[], None]:
+        def look() -> None:
+            self._chat.vitals = read()
+
+        def start() -> None:
+            self._chat.run_worker(look, thread=True, exclusive=True, group="vitals")
+
+        return start
+
+    # News
+
+    @on(EngineNews)
+    async def _hear(self, news: EngineNews) -> None:
+        if isinstance(news, Counted):
+            self._chat.composing.counted(news.key, news.n_tokens)
+            return
+        welcome = self._welcome()
+        if welcome is not None:
+            if isinstance(news, Loading):
+                welcome.progress(news)
+            elif isinstance(news, Ready):
+                welcome.dismiss(None)
+            elif isinstance(news, (NoFamily, Trouble)):
+                welcome.failed(news.reason if isinstance(news, NoFamily) else news.text)
+        elif isinstance(news, NoFamily):
+            self.action_choose_family(news.reason)
+        if isinstance(news, Ready):
+            self._remember(family=news.facts.name)
+        await self._chat.news.hear(news)
+
+    @on(Welcome.Chosen)
+    def _chosen(self, chosen: Welcome.Chosen) -> None:
+        self._open(chosen.source, chosen.convert)
+
+    @on(Welcome.Stopped)
+    def _stopped(self) -> None:
+        if self._engine is not None:
+            self._engine.cancel()
+
+    def _open(self, family: str, convert: bool) -> None:
+        assert self._engine is not None
+        self._engine.open(family, convert=convert)
+
+    def _welcome(self) -> Welcome | None:
+        return next((screen for screen in self.screen_stack if isinstance(screen, Welcome)), None)
+
+    def show_welcome(self, found: list[choices.Choice], reason: str = "") -> None:
+        """The welcome screen, with why the last attempt failed."""
+        welcome = Welcome(found)
+        self.push_screen(welcome)
+        if reason:
+            self.call_after_refresh(welcome.failed, reason)
+
+    # Keys
+
+    def action_choose_family(self, reason: str = "") -> None:
+        """The list of models and other starts."""
+        if self._welcome() is None:
+            self.run_worker(
+                lambda: self.call_from_thread(self.show_welcome, choices.all_choices(), reason),
+                thread=True,
+                group="choices",
+            )
+
+    def action_keys(self) -> None:
+        """The window of keys."""
+        self.push_screen(Keys())
+
+    def action_focus_messages(self) -> None:
+        """From the prompt to the last message."""
+        views = list(self._chat.query(MessageView))
+        if views:
+            views[-1].focus()
+
+    def action_focus_prompt(self) -> None:
+        """From a message to the prompt."""
+        self._chat.query_one(Prompt).focus()
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C: stops an answer; with none, asks for a second press to quit."""
+        if self._chat.running:
+            self._chat.action_stop()
+        elif self._interrupted:
+            self.call_later(self.action_quit)
+        else:
+            self._interrupted = True
+            self.set_timer(3.0, self._forget_interrupt)
+            self.notify("press Ctrl+C again to quit", timeout=3, markup=False)
+
+    def _forget_interrupt(self) -> None:
+        self._interrupted = False
+
+    async def action_quit(self) -> None:
+        """Keeps what an unfinished answer has, stops the engine, leaves. Well under a second."""
+        if self._chat.has_begun:
+            self._chat.turns.abandon()
+        self._remember(show_stats=not self._chat.has_class("no-stats"), show_origins=self._chat.origins)
+        self.exit()
+
+    def on_unmount(self) -> None:
+        """After the screen is gone: the engine and the store."""
+        if self._engine is not None:
+            self._engine.close()
+        if self._store is not None:
+            self._store.close()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """What the palette offers beside Textual's own."""
+        chat = self._chat
+        yield SystemCommand("New conversation", "Start over", chat.action_new)
+        yield SystemCommand("Conversations", "List, search, rename, pin, delete, export", chat.action_conversations)
+        yield SystemCommand("Regenerate", "Another version of the last answer", chat.action_regenerate)
+        yield SystemCommand("Redo precisely", "Verify the answer with the most precise sibling", chat.action_redo)
+        yield SystemCommand("Branches", "Every version of every message", chat.action_branches)
+        yield SystemCommand("Token colours", "Who wrote each token", chat.action_origins)
+        yield SystemCommand("Figures", "Show or hide the side panel", chat.action_stats)
+        yield SystemCommand("Attach a file", "A text file for the next message", chat.action_attach)
+        yield SystemCommand("Preset and system prompt", "How the model should answer", chat.action_preset)
+        yield SystemCommand("Model", "Another family, the demo, a path", self.action_choose_family)
+        yield SystemCommand("All keys", "One page", self.action_keys)
+        yield from super().get_system_commands(screen)
+
+    def _remember(self, **changes: Any) -> None:
+        changed = replace(self.preferences, **changes)
+        if changed != self.preferences:
+            self.preferences = changed
+            preferences.save(changed, self._settings.preferences_path)

@@ -1,0 +1,41 @@
+"""Puts the chat together as the command line wants it: the real runtime, store and gauges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..store import Store
+from .app import ChatSettings
+from .engine import runtime_opener
+
+if TYPE_CHECKING:
+    from ..placement.vitals import Vitals
+    from ..runtime import EngineOptions
+
+
+def settings_for(
+    family: str | None, system: str | None, engine_options: Callable[[], EngineOptions], fields: dict[str, Any]
+) -> ChatSettings:
+    """Settings of a chat with real models. engine_options is called in the engine's thread (it imports the runtime)."""
+    return ChatSettings(
+        opener=runtime_opener(engine_options),
+        open_store=_open_store,
+        request_fields=lambda: dict(fields),
+        family=family,
+        system=system,
+        read_vitals=_vitals,
+    )
+
+
+def _open_store() -> Store:
+    from ..config import load_settings
+    from ..store import open_store
+
+    return open_store(load_settings().settings.store)
+
+
+def _vitals() -> Callable[[], Vitals]:
+    from ..placement.vitals import VitalsReader
+
+    return VitalsReader().read

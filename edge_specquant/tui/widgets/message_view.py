@@ -1,0 +1,179 @@
+"""One message on screen: a head line, its text (Markdown, or coloured by origin), and a line of figures below.
+
+Focusable: the keys that act on a message are bound here and reported upwards as `Wanted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message as TextualMessage
+from textual.widgets import Static
+
+from ...printable import shown
+from ...store import Message
+from ..dialogue import Version
+from ..reply import Run, footnote, runs_of
+from .markdown_text import AnswerMarkdown
+from .origin_text import OriginText
+
+LONG_MESSAGE_CHARS = 4000
+_ENDS = {"interrupted": "stopped", "error": "failed", "streaming": ""}
+
+
+class MessageView(Vertical, can_focus=True):
+    """A message of the branch on show."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "step(-1)", "Up", show=False),
+        Binding("down,j", "step(1)", "Down", show=False),
+        Binding("left", "want('previous')", "‹ version", show=False),
+        Binding("right", "want('next')", "version ›", show=False),
+        Binding("c", "want('copy')", "Copy"),
+        Binding("b", "want('copy_code')", "Copy code"),
+        Binding("e", "want('edit')", "Edit"),
+        Binding("r", "want('regenerate')", "Regenerate"),
+        Binding("g", "want('redo')", "Redo precisely"),
+        Binding("d", "want('delete')", "Delete"),
+        Binding("u", "want('undo')", "Undo", show=False),
+        Binding("escape,tab", "app.focus_prompt", "Back"),
+    ]
+    DEFAULT_CSS = """
+    MessageView { height: auto; padding: 0 1; margin: 0 0 1 0; border-left: outer transparent; }
+    MessageView:focus { border-left: outer $accent; background: $boost; }
+    MessageView.user { border-left: outer $primary; background: $primary 8%; }
+    MessageView.user:focus { border-left: outer $accent; background: $primary 16%; }
+    MessageView > .head { height: 1; color: $text-muted; padding: 0 2; }
+    MessageView.user > .head { color: $text-primary; }
+    MessageView > .plain { height: auto; padding: 0 2; }
+    MessageView > .foot { height: auto; color: $text-disabled; padding: 0 2; }
+    MessageView > .foot.empty { display: none; }
+    """
+
+    class Wanted(TextualMessage):
+        """Somebody pressed a key on this message."""
+
+        def __init__(self, view: MessageView, what: str) -> None:
+            super().__init__()
+            self.view, self.what = view, what
+
+    def __init__(self, message: Message, version: Version | None = None, *, origins: bool = False) -> None:
+        super().__init__(classes=message.role)
+        self.message = message
+        self.version = version
+        self.origins = origins
+        self.copied_block = -1
+        self._runs: list[Run] = runs_of(message.text, message.record)
+        self._head = Static(self._head_text(), classes="head", markup=False)
+        self._foot = Static("", classes="foot", markup=False)
+        self._body = self._make_body()
+
+    def compose(self) -> ComposeResult:
+        """Head, body, foot."""
+        yield self._head
+        yield self._body
+        yield self._foot
+
+    def on_mount(self) -> None:
+        """The figures, if there are any yet."""
+        self.set_foot(footnote(self.message.record))
+
+    @property
+    def answers(self) -> bool:
+        """Whether a model wrote it."""
+        return self.message.role == "assistant"
+
+    async def write(self, runs: Sequence[Run]) -> None:
+        """Adds pieces of a reply that is arriving."""
+        for run in runs:
+            if self._runs and self._runs[-1][0] == run[0]:
+                self._runs[-1] = (run[0], self._runs[-1][1] + run[1])
+            else:
+                self._runs.append(run)
+        if isinstance(self._body, OriginText):
+            await self._body.write(runs)
+        elif isinstance(self._body, AnswerMarkdown):
+            await self._body.write("".join(text for _, text in runs))
+
+    async def finish(self, message: Message) -> None:
+        """The reply is whole: draws what was held back, and its figures."""
+        self.message = message
+        if isinstance(self._body, AnswerMarkdown):
+            await self._body.write("", last=True)
+        self._head.update(self._head_text())
+        self.set_foot(footnote(message.record))
+
+    async def show_origins(self, origins: bool) -> None:
+        """Between Markdown and colours."""
+        if not self.answers or origins == self.origins:
+            return
+        self.origins = origins
+        old, self._body = self._body, self._make_body()
+        await self.mount(self._body, after=self._head)
+        await old.remove()
+
+    def set_version(self, version: Version | None) -> None:
+        """Another place among its siblings."""
+        self.version = version
+        self._head.update(self._head_text())
+
+    def set_foot(self, text: str) -> None:
+        """The line below; an empty one takes no room."""
+        self._foot.update(shown(text))
+        self._foot.set_class(not text, "empty")
+
+    @property
+    def code_blocks(self) -> list[str]:
+        """The fenced blocks of an answer."""
+        return self._body.code_blocks if isinstance(self._body, AnswerMarkdown) else _fenced(self.message.text)
+
+    def action_want(self, what: str) -> None:
+        """Reports a key."""
+        self.post_message(self.Wanted(self, what))
+
+    def action_step(self, step: int) -> None:
+        """Moves the focus to a neighbour."""
+        views = list(self.screen.query(MessageView))
+        place = views.index(self) + step
+        if 0 <= place < len(views):
+            views[place].focus()
+        elif step > 0:
+            self.post_message(self.Wanted(self, "leave"))
+
+    def _make_body(self) -> Static | AnswerMarkdown | OriginText:
+        if not self.answers:
+            return Static(_shortened(shown(self.message.text)), classes="plain", markup=False)
+        if self.origins:
+            return OriginText(self._runs)
+        return AnswerMarkdown("".join(text for _, text in self._runs))
+
+    def _head_text(self) -> Content:
+        record = self.message.record
+        who = {"user": "you", "assistant": str(record.get("target") or "answer")}.get(
+            self.message.role, self.message.role
+        )
+        parts: list[str] = [shown(who)]
+        if self.version is not None:
+            parts.append(f"‹ {self.version.position}/{self.version.count} ›")
+        if _ENDS.get(self.message.status):
+            parts.append(_ENDS[self.message.status])
+        return Content("  ".join(parts))
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONG_MESSAGE_CHARS:
+        return text
+    cut = text[:LONG_MESSAGE_CHARS].rsplit("\n", 1)[0] or text[:LONG_MESSAGE_CHARS]
+    return f"{cut}\n… {len(text) - len(cut)} more characters"
+
+
+def _fenced(text: str) -> list[str]:
+    from markdown_it import MarkdownIt
+
+    tokens = MarkdownIt("gfm-like", {"html": False}).parse(text)
+    return [token.content for token in tokens if token.type in ("fence", "code_block")]
