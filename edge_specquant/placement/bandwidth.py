@@ -6,6 +6,7 @@ speed is this figure divided by the bytes of the weights, until a calibration sa
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 GB = 1_000_000_000
@@ -14,7 +15,7 @@ GB = 1_000_000_000
 _CPU_EFFICIENCY = 0.6
 _GPU_EFFICIENCY = 0.75
 
-# Data sheet GB/s; the first name contained in the machine's own wins, so longer names come first.
+# Data sheet GB/s; the first name found in the machine's own wins, so longer names come first.
 _BOARDS = (
     ("Jetson AGX Thor", 273.0),
     ("Jetson AGX Orin", 204.8),
@@ -30,7 +31,10 @@ _BOARDS = (
 _CPUS = (
     ("Apple M1 Ultra", 800.0),
     ("Apple M2 Ultra", 800.0),
-    ("Max", 400.0),
+    ("Apple M1 Max", 400.0),
+    ("Apple M2 Max", 400.0),
+    ("Apple M3 Max", 400.0),
+    ("Apple M4 Max", 546.0),
     ("Apple M4 Pro", 273.0),
     ("Apple M1 Pro", 200.0),
     ("Apple M2 Pro", 200.0),
@@ -43,6 +47,11 @@ _GPUS = (
     ("H200", 4800.0),
     ("H100", 3350.0),
     ("A100", 1555.0),
+    ("V100", 900.0),
+    ("A6000", 768.0),
+    ("A10", 600.0),
+    ("A10G", 600.0),
+    ("L40S", 864.0),
     ("L40", 864.0),
     ("L4", 300.0),
     ("T4", 320.0),
@@ -95,7 +104,7 @@ def gpu_bandwidth(description: str, memory: str) -> Bandwidth:
     """A card's own memory, by name; a remote device is taken for a slow card behind its link."""
     if memory == "remote":
         return Bandwidth(_DEFAULT_X86 * GB * _CPU_EFFICIENCY, f"{_DEFAULT_X86:g} GB/s assumed for a remote worker")
-    found = _look_up(_GPUS, description)
+    found = next((entry for entry in _GPUS if re.search(rf"\b{entry[0]}\b", description)), None)
     if found:
         return Bandwidth(found[1] * GB * _GPU_EFFICIENCY, f"{found[1]:g} GB/s ({found[0]}) at 75 %")
     return Bandwidth(_DEFAULT_GPU * GB * _GPU_EFFICIENCY, f"{_DEFAULT_GPU:g} GB/s assumed, at 75 %")

@@ -7,7 +7,10 @@ what the quota pays for.
 
 from __future__ import annotations
 
+import platform
 import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -171,21 +174,27 @@ def _features(info: str) -> tuple[str, ...]:
 
 def _from_psutil(readings: Readings, quota: float | None, engine_features: str | None) -> CpuProfile:
     """macOS, Windows: counts only."""
-    readings.note("cpu.model", "proc/cpuinfo: not there")
+    isa = parse_isa(engine_features)
     if readings.root.as_posix().rstrip("/") not in {"", "C:"}:
-        return CpuProfile(None, None, None, None, None, None, quota, parse_isa(engine_features))
-    import platform
-
+        readings.note("cpu.model", "proc/cpuinfo: not there")
+        return CpuProfile(None, None, None, None, None, None, quota, isa)
     import psutil
 
     physical = psutil.cpu_count(logical=False)
-    return CpuProfile(
-        model=platform.processor() or None,
-        n_logical=psutil.cpu_count(),
-        n_physical=physical,
-        n_big=physical,
-        usable=None,
-        n_usable_big=physical,
-        quota=quota,
-        isa=parse_isa(engine_features),
-    )
+    model = _sysctl("machdep.cpu.brand_string") or platform.processor() or None
+    fast = _sysctl("hw.perflevel0.physicalcpu")
+    n_big = int(fast) if fast and fast.isdigit() else physical
+    if model is None:
+        readings.note("cpu.model", "the system does not name it")
+    return CpuProfile(model, psutil.cpu_count(), physical, n_big, None, n_big, quota, isa)
+
+
+def _sysctl(name: str) -> str | None:
+    """A value of macOS's sysctl; None elsewhere or when it does not answer."""
+    if sys.platform != "darwin":
+        return None
+    try:
+        done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

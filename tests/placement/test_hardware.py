@@ -9,6 +9,7 @@ import time
 import pytest
 
 from edge_specquant.native.devices import EngineDevice
+from edge_specquant.placement.bandwidth import gpu_bandwidth, host_bandwidth
 from edge_specquant.placement.nvml import NvmlGpu, parse_smi, visible_uuids
 from edge_specquant.placement.readings import Readings, parse_cpu_list, within
 
@@ -259,6 +260,14 @@ def test_old_kernels_without_memavailable_get_an_estimate_and_a_reason(kit, tmp_
 def test_battery_and_mains(profile_of):
     power = profile_of("laptop, 8 GB, RTX 3050 4 GB").power
     assert (power.on_mains, power.battery_percent) == (False, 81)
+
+
+def test_memory_speed_is_looked_up_by_whole_names(profile_of):
+    assert "H100" in gpu_bandwidth("NVIDIA H100 80GB HBM3", "own").source
+    assert "assumed" in gpu_bandwidth("NVIDIA T400", "own").source  # not a T4
+    assert "Max" not in host_bandwidth(None, "Intel(R) Xeon(R) CPU Max 9480", ()).source
+    orin = profile_of("Jetson Orin NX 16 GB")
+    assert orin.gpu_bandwidth(orin.gpus[0]) == orin.host_bandwidth  # the same chips
 
 
 def test_cpu_lists():
