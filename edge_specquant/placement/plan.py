@@ -17,7 +17,7 @@ from .explain import reasons
 from .footprint import ContextShape, check_kv_types
 from .hardware import HardwareProfile
 from .layout import Layout, Site, layouts
-from .plan_types import PlacementPlan, Wish
+from .plan_types import ModelPlacement, PlacementPlan, Wish
 from .sibling import Sibling, by_quality
 from .speed import CostCurve
 
@@ -109,6 +109,7 @@ def _score(layout: Layout, wish: Wish) -> float:
 def _plan(ranked: Sequence[Choice], ordered: Sequence[Sibling], site: Site, wish: Wish) -> PlacementPlan:
     """The winner as a plan, with its reasons."""
     best = ranked[0].layout
+    residents, others = _others(best, ordered, site)
     plan = PlacementPlan(
         target=best.target,
         draft=best.draft,
@@ -119,7 +120,9 @@ def _plan(ranked: Sequence[Choice], ordered: Sequence[Sibling], site: Site, wish
         n_threads_batch=site.hardware.cpu.n_threads,
         use_mmap=not (site.has_one_pool and best.target.n_gpu_layers != 0),
         use_mlock=False,
-        residents=_residents(best, ordered, site),
+        residents=residents,
+        others=others,
+        n_budget=site.budget.host + sum(site.budget.devices),
         n_draft=best.n_draft,
         predicted_tokens_per_s=best.tokens_per_s,
         predicted_alone_tokens_per_s=best.alone_tokens_per_s,
@@ -129,20 +132,23 @@ def _plan(ranked: Sequence[Choice], ordered: Sequence[Sibling], site: Site, wish
     return replace(plan, reasons=reasons(plan, ranked, site, wish, usual_n_ctx(best.sibling)))
 
 
-def _residents(best: Layout, ordered: Sequence[Sibling], site: Site) -> tuple[str, ...]:
-    """Siblings that may stay loaded together: target, draft, then the others that still fit, smallest first."""
+def _others(best: Layout, ordered: Sequence[Sibling], site: Site) -> tuple[tuple[str, ...], tuple[ModelPlacement, ...]]:
+    """(siblings that may stay loaded together, placements of those that are neither target nor draft).
+
+    Smallest first: beside the pair where they fit, else where they fit once the pair has been evicted.
+    """
     chosen = [placement for placement in (best.target, best.draft) if placement is not None]
     names = [placement.variant for placement in chosen]
     splits = [placement.footprint for placement in chosen]
+    others: list[ModelPlacement] = []
     for sibling in reversed(ordered):
-        if sibling.name in names:
-            continue
-        others = layouts(sibling, None, best.shape, site)
-        fitting = next((o for o in others if site.budget.fits(*splits, o.target.footprint)), None)
-        if fitting is not None:
+        possible = [] if sibling.name in names else layouts(sibling, None, best.shape, site)
+        beside = next((o.target for o in possible if site.budget.fits(*splits, o.target.footprint)), None)
+        if beside is not None:
             names.append(sibling.name)
-            splits.append(fitting.target.footprint)
-    return tuple(names)
+            splits.append(beside.footprint)
+        others.extend([beside or possible[0].target] if possible else [])
+    return tuple(names), tuple(others)
 
 
 def _nothing_fits(ordered: Sequence[Sibling], targets: Sequence[Sibling], site: Site, wish: Wish) -> str:

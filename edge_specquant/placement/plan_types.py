@@ -58,7 +58,9 @@ class ModelPlacement:
 class PlacementPlan:
     """What to load and how. predicted_* in tokens/s: None when unknown; is_calibrated tells measured from estimated.
 
-    residents: siblings that may stay loaded together. n_draft: the draft length the prediction assumes.
+    residents: siblings that may stay loaded together; others: where the siblings that are neither target nor draft go
+    when a route needs them; n_budget: bytes all resident models may take, pools together. n_draft: the draft length the
+    prediction assumes.
     """
 
     target: ModelPlacement
@@ -71,12 +73,19 @@ class PlacementPlan:
     use_mmap: bool
     use_mlock: bool
     residents: tuple[str, ...]
+    others: tuple[ModelPlacement, ...]
+    n_budget: int
     n_draft: int
     predicted_tokens_per_s: float | None
     predicted_alone_tokens_per_s: float | None
     is_calibrated: bool
     objective: str
     reasons: tuple[Decision, ...] = ()
+
+    def placement(self, variant: str) -> ModelPlacement | None:
+        """Where a sibling goes, whatever its part; None for one that fits nowhere."""
+        known = (self.target, *((self.draft,) if self.draft else ()), *self.others)
+        return next((placement for placement in known if placement.variant == variant), None)
 
     @property
     def n_gpu_layers(self) -> tuple[int, int]:

@@ -73,6 +73,9 @@ def test_every_plan_fits_what_is_free_target_and_draft_together(machine_name, pr
         assert sum(split.n_total for split in splits) <= budget.host  # one pool, counted once
         assert plan.target.n_gpu_layers == -1  # never split against itself
     json.dumps(plan.as_json())
+    together = [plan.placement(name) for name in plan.residents]
+    assert all(together) and budget.fits(*(placement.footprint for placement in together if placement))
+    assert sum(placement.n_bytes for placement in together if placement) <= plan.n_budget
     assert {"target", "draft", "layers", "context", "threads", "memory"} <= {d.topic for d in plan.reasons}
     assert all(decision.reason for decision in plan.reasons)
 
