@@ -69,7 +69,7 @@ class Rig:
     def runtime(self) -> Runtime:
         """A runtime; every sibling is the same fake model."""
         variants = {name: Variant(name, Path(f"{name}.gguf"), 1, 16.0, {}, "F16", None) for name in self.variants}
-        family = Family(self.name, Path("."), variants, None)
+        family = Family(self.name, Path(), variants, None)
         options = EngineOptions(n_ctx=self.n_ctx)
         return Runtime(family, options, LocalEngine(family, options, open_variant=lambda _name, _go: self._open()))
 

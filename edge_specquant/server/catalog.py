@@ -9,6 +9,7 @@ from typing import Any
 from .errors import ApiError, bad_request
 
 AUTO = "auto"
+NO_SIBLING = ("lookup", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +41,9 @@ class Catalog:
         if wanted not in (None, named):
             raise bad_request(f"the model is {model} and the target another; ask {self.family}:{AUTO}", "target")
         return str(named)
+
+    def check_draft(self, draft: str | None) -> None:
+        """Raises ApiError 400 for a drafter there is not: "q4", "lookup", "none", or a chain such as "lookup+q4"."""
+        known = (*self.variants, *NO_SIBLING)
+        if draft is not None and any(part not in known for part in draft.split("+")):
+            raise bad_request(f"there is no such draft; there are {', '.join(known)}", "draft")

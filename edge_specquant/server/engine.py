@@ -27,6 +27,7 @@ from .translate import Ask
 
 log = logging.getLogger("edge_specquant.server")
 
+
 @dataclass(frozen=True, slots=True)
 class Started:
     """A choice's turn has come: who writes and who drafts."""

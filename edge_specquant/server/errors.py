@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import EdgeSpecQuantError, GrammarError, TemplateError, UsageError
+from ..errors import EdgeSpecQuantError, GrammarError, PromptTooLongError, TemplateError, UsageError
 
 log = logging.getLogger("edge_specquant.server")
 
@@ -58,6 +58,8 @@ def as_api_error(error: BaseException) -> ApiError:
     """The HTTP face of any error; ours are logged here, with the place and without values."""
     if isinstance(error, ApiError):
         return error
+    if isinstance(error, PromptTooLongError):
+        return bad_request(str(error), code="context_length_exceeded")
     if isinstance(error, _CALLERS_FAULT):
         return bad_request(str(error))
     if isinstance(error, EdgeSpecQuantError):

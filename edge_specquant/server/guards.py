@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -111,6 +112,8 @@ class BodyGuard(Guard):
             body = await asyncio.wait_for(self._body(receive), options.body_timeout_s)
         except (asyncio.TimeoutError, TimeoutError):
             raise ApiError(408, f"the body did not arrive within {options.body_timeout_s:g} s") from None
+        if rb"\ud" in body.lower() and _has_half_pair(body):
+            raise ApiError(400, "the body holds half of a surrogate pair, which is no text", code="invalid_json")
         return _replayed(body, receive)
 
     async def _body(self, receive: Receive) -> bytes:
@@ -190,6 +193,17 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _has_half_pair(body: bytes) -> bool:
+    """Whether a JSON text has an escape that stands for no character: nothing later could encode it."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False  # no JSON at all: the parser will say so
+    return False
 
 
 def _replayed(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:

@@ -84,5 +84,3 @@ async def _lines(documents: AsyncIterator[dict[str, Any]]) -> AsyncIterator[byte
         yield data_line(as_api_error(error).as_dict())
         return
     yield DONE
-
-

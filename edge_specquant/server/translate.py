@@ -41,6 +41,7 @@ class ChatJob:
 def chat_job(body: ChatRequest, catalog: Catalog) -> ChatJob:
     """Raises ApiError 400 or 404, UsageError."""
     target = catalog.target(body.model, body.target)
+    catalog.check_draft(body.draft)
     tools = plan_tools(body)
     given = turns(body.messages)
     if tools is not None:
@@ -66,6 +67,7 @@ def completion_asks(body: CompletionRequest, catalog: Catalog) -> list[Ask]:
     if body.echo and body.logprobs is not None:
         raise bad_request("logprobs of the prompt (echo with logprobs) are not supported", "logprobs")
     target = catalog.target(body.model, body.target)
+    catalog.check_draft(body.draft)
     asks: list[Ask] = []
     for prompt in prompts(body.prompt):
         given: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"prompt_tokens": tuple(prompt)}
@@ -119,7 +121,7 @@ def _sampling(body: CommonRequest) -> SamplingParams:
 
 def _token_id(key: str) -> int:
     if not (key.isascii() and key.isdecimal() and len(key) < 10):
-        raise bad_request("the keys of logit_bias are token ids, such as \"42\"", "logit_bias")
+        raise bad_request('the keys of logit_bias are token ids, such as "42"', "logit_bias")
     return int(key)
 
 
