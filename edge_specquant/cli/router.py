@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ..routing.measured import Measured
@@ -109,14 +112,14 @@ def report(
 ) -> None:
     """Report on recorded TRAFFIC (default: what this user's replies recorded)."""
     from ..routing.policy import Policy
-    from ..routing.record import default_file, read_records
+    from ..routing.record import read_records
     from ..routing.replay import replay_measured
     from ..routing.report import report_traffic
     from ._route_table import print_report
 
     chosen = Policy.load(policy or "fast")
     known = _measured_by_hash(measured, prompts)
-    records = replay_measured(known, chosen) if replay else read_records(traffic or default_file())
+    records = replay_measured(known, chosen) if replay else read_records(_recorded(traffic))
     found = report_traffic(records, chosen, known)
     if as_json:
         click.echo(json.dumps(asdict(found)))
@@ -125,6 +128,7 @@ def report(
 
 
 _PARSER_WAIT_S = 20.0
+_TELL_EVERY = 25
 
 
 def _measured_by_hash(measured: Path | None, prompts: Path | None) -> dict[str, Measured]:
@@ -141,7 +145,20 @@ def _measured_by_hash(measured: Path | None, prompts: Path | None) -> dict[str, 
 
 
 def _tell(done: int, total: int, note: str) -> None:
-    click.echo(f"\r{done} of {total} prompts measured ({note})\x1b[K", nl=done == total, err=True)
+    """One line that changes on a terminal, a line now and then elsewhere."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{done} of {total} prompts measured ({note})\x1b[K", nl=done == total, err=True)
+    elif done % _TELL_EVERY == 0 or done == total or "not fit" in note:
+        click.echo(f"{done} of {total} prompts measured ({note})", err=True)
+
+
+def _recorded(traffic: Path | None) -> Path:
+    from ..routing.record import default_file
+
+    file = traffic or default_file()
+    if traffic is None and not file.is_file():
+        raise UsageError(f"no reply was recorded yet ({file}); chat with a policy first, or use --replay")
+    return file
 
 
 def _log_file() -> Path:

@@ -12,18 +12,19 @@ from edge_specquant.bench.agreement import AgreementMeter
 from edge_specquant.bench.prompt_measures import MeasureOptions, measure_prompts, reference_of
 from edge_specquant.cli.main import root
 from edge_specquant.errors import ContextFullError, FamilyError, FileError
-from edge_specquant.gguf.convert import ensure_family
+from edge_specquant.gguf.convert import convert
 from edge_specquant.gguf.family import Family
+from edge_specquant.gguf.siblings import plan_conversion
+from edge_specquant.gguf.source import open_source
 from edge_specquant.native.opening import open_model
 from edge_specquant.routing.policy import Policy
 from edge_specquant.routing.prompts import Prompt
 
 
 @pytest.fixture(scope="module")
-def family(tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path) -> Family:
+def family(tiny_gguf: Path) -> Family:
     """F16, Q8 and Q4 of a tiny random model."""
-    del tmp_path_factory
-    return ensure_family(str(tiny_gguf))
+    return convert(plan_conversion(open_source(str(tiny_gguf)), "routing-tiny"))
 
 
 def few(prompts: list[Prompt], n: int) -> list[Prompt]:
