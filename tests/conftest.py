@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from edge_specquant.gguf.convert import ensure_family
+from edge_specquant.gguf.family import Family
 from edge_specquant.native.tiny import write_tiny_llama
 
 
@@ -29,3 +31,10 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_gguf_288(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with rows of 288, which no K-quant takes. Read-only by agreement."""
     return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny-288.gguf", n_embd=288)
+
+
+@pytest.fixture(scope="session")
+def demo_family(isolated_home: Path) -> Family:
+    """The demo, made once in the session's data folder. Read-only by agreement."""
+    del isolated_home  # it must be in force first
+    return ensure_family("demo")
