@@ -31,7 +31,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Make a family of GGUF siblings from SOURCE: the word "demo", or a GGUF file (any shard of a split one)."""
-    from ..gguf.convert import convert, open_source, plan_conversion
+    from ..gguf.convert import ConvertOptions, convert, open_source, plan_conversion
     from ._progress import step_progress
 
     wanted = [variant.strip() for variant in variants.split(",") if variant.strip()]
@@ -40,7 +40,7 @@ def command(
         _print_plan(plan, as_json)
         return
     with step_progress() as report:
-        family = convert(plan, force=force, n_threads=threads, progress=report)
+        family = convert(plan, ConvertOptions(force=force, n_threads=threads), report)
     _print_family(family, as_json)
 
 

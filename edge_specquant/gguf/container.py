@@ -150,7 +150,7 @@ class _Parser:
         self.buffer += self.file.read(_READ_BYTES)
         magic = bytes(self.buffer[:64])
         if magic[:4] != b"GGUF":
-            raise GGUFError(f"{self.path} is not a GGUF file: {_describe_foreign(magic, self.n_bytes_file)}")
+            raise GGUFError(f"{self.path} is not a GGUF file: {describe_foreign(magic, self.n_bytes_file)}")
         self.position = 4
         (version,) = self._unpack("I")
         if version in (2, 3):
@@ -277,7 +277,7 @@ class _Parser:
         return GGUFError(f"{self.path} has a damaged header ({what}); fetch or convert it again")
 
 
-def _describe_foreign(magic: bytes, n_bytes_file: int) -> str:
+def describe_foreign(magic: bytes, n_bytes_file: int) -> str:
     if n_bytes_file < 4:
         return f"the file is {n_bytes_file} bytes, needs at least 24"
     for prefix, description in _FOREIGN_MAGIC:

@@ -56,11 +56,22 @@ class VariantRecord:
     n_fallback_tensors: int
     n_fallback_bytes: int
     fallback: str | None
-    imatrix: str | None
-    sensitive_spared: bool
     engine: str
     created: str
+    recipe_sha256: str = ""
+    imatrix_sha256: str | None = None
+    notes: tuple[str, ...] = ()
     quality: QualityRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImatrixRecord:
+    """The importance matrix beside the siblings: collected here (`origin` names the text) or brought along."""
+
+    file: str
+    sha256: str
+    origin: str
+    n_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,7 @@ class Manifest:
     program: str
     created: str
     variants: dict[str, VariantRecord] = field(default_factory=dict)
+    imatrix: ImatrixRecord | None = None
     notes: tuple[str, ...] = ()
 
     def with_variant(self, variant: str, record: VariantRecord) -> Manifest:
@@ -121,17 +133,33 @@ def _manifest(document: dict[str, Any]) -> Manifest:
     source = dict(document["source"])
     source["files"] = tuple(source["files"])
     variants = {str(name): _variant(dict(record)) for name, record in document["variants"].items()}
+    imatrix = document.get("imatrix")
+    if imatrix is not None:
+        imatrix = ImatrixRecord(**{**imatrix, "file": _plain_name(imatrix["file"])})
     known = {entry.name for entry in fields(Manifest)}
     plain = {key: value for key, value in document.items() if key in known}
     return Manifest(
-        **{**plain, "source": SourceRecord(**source), "variants": variants, "notes": tuple(document.get("notes", ()))}
+        **{
+            **plain,
+            "source": SourceRecord(**source),
+            "variants": variants,
+            "imatrix": imatrix,
+            "notes": tuple(document.get("notes", ())),
+        }
     )
 
 
 def _variant(record: dict[str, Any]) -> VariantRecord:
     quality = record.pop("quality", None)
-    file = record["file"]
-    # A file name, never a path: a manifest from elsewhere must not point outside its folder.
+    record["file"] = _plain_name(record["file"])
+    record["notes"] = tuple(record.get("notes", ()))
+    known = {entry.name for entry in fields(VariantRecord)}
+    plain = {key: value for key, value in record.items() if key in known}
+    return VariantRecord(**plain, quality=None if quality is None else QualityRecord(**quality))
+
+
+def _plain_name(file: Any) -> str:
+    """A file name, never a path: a manifest from elsewhere must not point outside its folder."""
     if not isinstance(file, str) or file in ("", ".", "..") or "/" in file or "\\" in file:
         raise ValueError(f"{file!r} is not a plain file name")
-    return VariantRecord(**record, quality=None if quality is None else QualityRecord(**quality))
+    return file

@@ -24,12 +24,12 @@ from .atomic import FULL_DISK_ERRORS, require_space, written_whole
 from .container import read_container
 from .header import ModelCard
 from .recipe import Recipe
+from .writer import padded
 
 Progress = Callable[[int, int], None]
 """Called with (done_bytes, total_bytes)."""
 
 _POLL_S = 0.1
-_ALIGNMENT = 32
 _PROBE_BYTES = 1 << 16
 _CHILD_MODULE = "edge_specquant.gguf.quantize_child"
 
@@ -47,7 +47,7 @@ def quantize_gguf(
 
     n_threads 0 takes every core. Raises QuantizeError (with the engine's words), DiskFullError, FileError.
     """
-    n_bytes_total = expected_file_bytes(source, recipe)
+    n_bytes_total = expected_file_bytes(read_container(source.path).data_offset, recipe)
     if any(target.resolve() == path.resolve() for path in source.paths):
         raise QuantizeError(f"{target} is the source itself; choose another name, the source is never overwritten")
     require_space(target.parent, n_bytes_total)
@@ -66,10 +66,9 @@ def quantize_gguf(
             progress(n_bytes_total, n_bytes_total)
 
 
-def expected_file_bytes(source: ModelCard, recipe: Recipe) -> int:
+def expected_file_bytes(n_header_bytes: int, recipe: Recipe) -> int:
     """Bytes of the file the recipe makes: the source's header, then every tensor padded to the alignment."""
-    n_header = read_container(source.path).data_offset
-    return n_header + sum(-(-choice.n_bytes // _ALIGNMENT) * _ALIGNMENT for choice in recipe.choices)
+    return n_header_bytes + sum(padded(choice.n_bytes) for choice in recipe.choices)
 
 
 def _run_child(request: dict[str, Any], partial: Path, n_bytes_total: int, progress: Progress | None) -> None:

@@ -33,13 +33,19 @@ def main() -> int:
 
 def _quantize(request: dict[str, Any]) -> None:
     from ..native.quantizer import quantize
+    from .header import read_card
+    from .imatrix import read_imatrix, usable_importances
 
+    importances = None
+    if request["imatrix"] is not None:
+        tensors = read_card(Path(request["source"])).tensors
+        importances, _ = usable_importances(read_imatrix(Path(request["imatrix"])), tensors)
     quantize(
         Path(request["source"]),
         Path(request["target"]),
         ftype=request["ftype"],
         tensor_types=request["tensor_types"],
-        imatrix=None,
+        imatrix=importances,
         n_threads=request["n_threads"],
     )
 

@@ -8,6 +8,7 @@ a 4-bit draft it is a third of the cost, so it is 4-bit too. Knows nothing of fi
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -93,6 +94,12 @@ class Recipe:
         for choice in self.choices:
             sums[choice.weight_type.name] += choice.tensor.n_weights
         return sums.most_common(1)[0][0]
+
+    @property
+    def sha256(self) -> str:
+        """Fingerprint of every choice: equal recipes make equal files from equal sources."""
+        lines = (f"{choice.tensor.name} {choice.weight_type.name}" for choice in self.choices)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
     def fallen_back(self) -> tuple[TensorChoice, ...]:

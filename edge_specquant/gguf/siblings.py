@@ -1,0 +1,242 @@
+"""Makes the siblings of one family, in the order they depend on each other, and records each as soon as it is whole.
+
+Takes a plan, a folder and what an earlier run left in its manifest. Float siblings come from the checkpoint, the others
+from a float one or from the GGUF source. Knows nothing of where the folder ends up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ..errors import UsageError
+from .atomic import remove_partials, require_space
+from .collect import collect_imatrix, read_text
+from .family import check_name, remember_proof, sha256_of
+from .header import ModelCard, read_card
+from .imatrix import read_imatrix, usable_importances, write_imatrix
+from .manifest import ImatrixRecord, Manifest, VariantRecord, engine_version, now_utc, read_manifest, write_manifest
+from .quality import measure_family
+from .quantize import expected_file_bytes, quantize_gguf
+from .recipe import DEFAULT_VARIANTS, Recipe, may_quantize, plan_recipe, rule_for
+from .source import FLOAT_VARIANTS, Source
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, done, total), in bytes or tokens; a total of 0 is unknown."""
+
+_BASE_NAME = ".base.gguf.partial"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertPlan:
+    """What a conversion would do; the dry run prints it."""
+
+    name: str
+    source: Source
+    recipes: tuple[Recipe, ...]
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertOptions:
+    """force: make everything anew. n_threads 0: every core. imatrix: None, "auto" or a file.
+
+    calibration: the text for "auto", None for the shipped one. measure: quality of each sibling on held-out text.
+    """
+
+    force: bool = False
+    n_threads: int = 0
+    imatrix: str | Path | None = None
+    calibration: Path | None = None
+    measure: bool = False
+
+
+def plan_conversion(
+    source: Source, name: str | None, variants: Sequence[str] = DEFAULT_VARIANTS, *, spare_sensitive: bool = False
+) -> ConvertPlan:
+    """The recipes and the bytes they need, without writing anything. Raises UsageError for an unknown variant."""
+    if not variants:
+        raise UsageError("no variant was asked for; the usual ones are f16,q8,q4")
+    wanted = list(dict.fromkeys(rule_for(variant).name for variant in variants))
+    # A checkpoint's float siblings come first: the others are made from them.
+    ordered = sorted(wanted, key=lambda variant: variant not in FLOAT_VARIANTS)
+    recipes = tuple(plan_recipe(source.tensors, variant, spare_sensitive=spare_sensitive) for variant in ordered)
+    n_bytes = sum(expected_file_bytes(source.n_header_bytes, recipe) for recipe in recipes)
+    return ConvertPlan(check_name(name or source.default_name), source, recipes, n_bytes)
+
+
+def make_siblings(
+    plan: ConvertPlan, folder: Path, manifest: Manifest, options: ConvertOptions, report: Progress
+) -> None:
+    """Makes what is missing in `folder` and writes its manifest after each sibling.
+
+    Raises DiskFullError before anything is written, QuantizeError, CheckpointError, UsageError (a foreign matrix).
+    """
+    source = plan.source
+    remove_partials(folder)
+    todo = [recipe for recipe in plan.recipes if not _is_finished(folder, manifest, recipe, options)]
+    _require_space(plan, folder, todo)
+    for recipe in [recipe for recipe in todo if _is_written(source, recipe)]:
+        manifest = _write_float(plan, folder, manifest, recipe, report)
+    quantized = [recipe for recipe in todo if not _is_written(source, recipe)]
+    if quantized:
+        with _base(plan, folder, manifest, report) as base:
+            manifest, matrix = _prepare_imatrix(folder, manifest, base, options, report)
+            for recipe in quantized:
+                manifest = _quantize(plan, folder, manifest, recipe, base, matrix, options, report)
+    if options.measure:
+        measure_family(folder, manifest, options.n_threads, report)
+    _add_notes(folder, source)
+
+
+def _write_float(plan: ConvertPlan, folder: Path, manifest: Manifest, recipe: Recipe, report: Progress) -> Manifest:
+    assert plan.source.write_float is not None
+    target = folder / f"{plan.name}-{recipe.variant}.gguf"
+    notes = plan.source.write_float(recipe.variant, target, partial(report, f"writing {recipe.variant}"))
+    return _recorded(folder, manifest, target, recipe, None, notes, report)
+
+
+def _quantize(
+    plan: ConvertPlan,
+    folder: Path,
+    manifest: Manifest,
+    recipe: Recipe,
+    base: ModelCard,
+    matrix: Path | None,
+    options: ConvertOptions,
+    report: Progress,
+) -> Manifest:
+    target = folder / f"{plan.name}-{recipe.variant}.gguf"
+    writing = partial(report, f"writing {recipe.variant}")
+    used = matrix if recipe.variant not in FLOAT_VARIANTS else None
+    # The base may hold a tensor as BF16 that the plan has as F16: recipes name types by what is really there.
+    actual = _over_base(recipe, base)
+    quantize_gguf(base, target, actual, imatrix=used, n_threads=options.n_threads, progress=writing)
+    return _recorded(folder, manifest, target, recipe, used, (), report)
+
+
+def _over_base(recipe: Recipe, base: ModelCard) -> Recipe:
+    """The same choices over the tensors of the base file; a tensor that is kept is kept in the base's own type."""
+    there = {tensor.name: tensor for tensor in base.tensors}
+    choices = tuple(
+        replace(choice, tensor=there[choice.tensor.name], weight_type=there[choice.tensor.name].weight_type)
+        if choice.weight_type == choice.tensor.weight_type
+        else replace(choice, tensor=there[choice.tensor.name])
+        for choice in recipe.choices
+    )
+    return Recipe(recipe.variant, choices)
+
+
+def _recorded(
+    folder: Path,
+    manifest: Manifest,
+    path: Path,
+    recipe: Recipe,
+    matrix: Path | None,
+    notes: tuple[str, ...],
+    report: Progress,
+) -> Manifest:
+    """The manifest with the new sibling in it, written to disk."""
+    card = read_card(path)
+    sha256 = sha256_of(path, partial(report, f"hashing {recipe.variant}"))
+    remember_proof(folder, path, sha256)
+    record = VariantRecord(
+        file=path.name,
+        n_bytes=card.n_file_bytes,
+        sha256=sha256,
+        bits_per_weight=round(card.bits_per_weight, 4),
+        weight_types=card.weight_type_counts,
+        main_type=recipe.main_type,
+        n_fallback_tensors=len(recipe.fallen_back),
+        n_fallback_bytes=sum(choice.n_bytes for choice in recipe.fallen_back),
+        fallback=recipe.describe_fallback(),
+        recipe_sha256=recipe.sha256,
+        imatrix_sha256=None if matrix is None or manifest.imatrix is None else manifest.imatrix.sha256,
+        engine=engine_version(),
+        created=now_utc(),
+        notes=notes,
+    )
+    if not manifest.tokenizer_sha256:
+        manifest = replace(manifest, tokenizer_sha256=card.vocabulary_sha256)
+    manifest = manifest.with_variant(recipe.variant, record)
+    write_manifest(folder, manifest)
+    return manifest
+
+
+@contextmanager
+def _base(plan: ConvertPlan, folder: Path, manifest: Manifest, report: Progress) -> Iterator[ModelCard]:
+    """What the engine quantizes from: the GGUF source itself, a float sibling, or a float file made for the moment."""
+    source = plan.source
+    if source.card is not None:
+        yield source.card
+        return
+    for variant in FLOAT_VARIANTS:
+        if variant in manifest.variants and (folder / manifest.variants[variant].file).is_file():
+            yield read_card(folder / manifest.variants[variant].file)
+            return
+    assert source.write_float is not None
+    temporary = folder / _BASE_NAME
+    try:
+        source.write_float("f16", temporary, partial(report, "writing a float base"))
+        yield read_card(temporary)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _is_written(source: Source, recipe: Recipe) -> bool:
+    return source.card is None and recipe.variant in FLOAT_VARIANTS
+
+
+def _is_finished(folder: Path, manifest: Manifest, recipe: Recipe, options: ConvertOptions) -> bool:
+    """A sibling counts when the manifest lists it with this recipe and matrix, and the file has its size."""
+    record = manifest.variants.get(recipe.variant)
+    if record is None or record.recipe_sha256 != recipe.sha256:
+        return False
+    wants_matrix = options.imatrix is not None and recipe.variant not in FLOAT_VARIANTS
+    if wants_matrix != (record.imatrix_sha256 is not None):
+        return False
+    path = folder / record.file
+    return path.is_file() and path.stat().st_size == record.n_bytes
+
+
+def _require_space(plan: ConvertPlan, folder: Path, todo: Sequence[Recipe]) -> None:
+    n_bytes = sum(expected_file_bytes(plan.source.n_header_bytes, recipe) for recipe in todo)
+    floats_on_disk = any(variant in FLOAT_VARIANTS for variant in (recipe.variant for recipe in plan.recipes))
+    if todo and plan.source.card is None and not floats_on_disk:
+        n_bytes += plan.source.n_header_bytes + sum(tensor.n_bytes for tensor in plan.source.tensors)
+    require_space(folder, n_bytes)
+
+
+def _add_notes(folder: Path, source: Source) -> None:
+    """What this run had to say joins what earlier runs said."""
+    manifest = read_manifest(folder)
+    notes = tuple(dict.fromkeys((*manifest.notes, *source.notes)))
+    if notes != manifest.notes:
+        write_manifest(folder, replace(manifest, notes=notes))
+
+
+def _prepare_imatrix(
+    folder: Path, manifest: Manifest, base: ModelCard, options: ConvertOptions, report: Progress
+) -> tuple[Manifest, Path | None]:
+    """The importance matrix of this family, collected or brought along, beside its siblings; None when not wanted."""
+    if options.imatrix is None:
+        return manifest, None
+    path = folder / f"{manifest.name}.imatrix.gguf"
+    kept = manifest.imatrix
+    if options.imatrix != "auto":
+        matrix, origin = read_imatrix(Path(options.imatrix)), Path(options.imatrix).name
+    elif kept is not None and options.calibration is None and path.is_file() and sha256_of(path) == kept.sha256:
+        return manifest, path
+    else:
+        text, origin = read_text(options.calibration)
+        names = frozenset(tensor.name for tensor in base.tensors if may_quantize(tensor))
+        collecting = partial(report, "collecting the importance matrix")
+        matrix = collect_imatrix(base.path, names, text, origin, n_threads=options.n_threads, progress=collecting)
+    _, notes = usable_importances(matrix, base.tensors)
+    write_imatrix(path, matrix)
+    record = ImatrixRecord(path.name, sha256_of(path), origin, matrix.n_tokens)
+    manifest = replace(manifest, imatrix=record, notes=tuple(dict.fromkeys((*manifest.notes, *notes))))
+    return manifest, path
