@@ -1,7 +1,7 @@
 """The router as a runtime holds it: one policy, one parser loading behind, one decision a prompt.
 
-Takes a prompt and what the plan holds; gives a decision that can turn itself into the record of its reply. The only part of
-the room with a clock. Knows no models.
+Takes a prompt and what the plan holds; gives a decision that can turn itself into the record of its reply. The only
+part of the room with a clock. Knows no models.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Dispatcher:
         return Decision(found, time.perf_counter() - start, prompt)
 
     def take_notice(self) -> str | None:
-        """Why the rules judge prompts in spaCy's place, the first time it is asked; None afterwards and when all is well."""
+        """Why the rules judge prompts in spaCy's place: once, then None; None too when all is well."""
         if self._told or not self._parser.notice:
             return None
         self._told = True
