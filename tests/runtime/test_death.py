@@ -1,0 +1,46 @@
+"""How a process ended becomes a sentence, and the next one starts more carefully."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+
+from edge_specquant.runtime.death import Death, safer
+from edge_specquant.runtime.options import EngineOptions
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals as exit statuses")
+
+
+@posix
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGILL, signal.SIGABRT])
+def test_a_crash_turns_repacked_weights_off_once(number: signal.Signals) -> None:
+    death = Death(-number, "while answering")
+    assert number.name in death.sentence and "while answering" in death.sentence
+    options, change = safer(EngineOptions(n_gpu_layers=9), death)
+    assert options.use_extra_bufts is False and options.n_gpu_layers == 0
+    assert "repacked weights off" in change and "GPU" in change
+    assert safer(options, death) == (options, "")
+
+
+@posix
+def test_a_kill_makes_the_plan_smaller_step_by_step() -> None:
+    options, death = EngineOptions(n_ctx=4096), Death(-9, "while loading the model")
+    assert "out of memory?" in death.sentence
+    sizes = []
+    while (step := safer(options, death))[1]:
+        options = step[0]
+        sizes.append((options.draft, options.n_ctx))
+    assert sizes == [("lookup", 4096), ("lookup", 2048), ("lookup", 1024), ("lookup", 512)]
+
+
+def test_a_hang_and_an_exit_change_nothing_on_a_cpu() -> None:
+    options = EngineOptions()
+    hang = Death(-9, "while answering", "gave no sign of life for 10 s")
+    assert hang.sentence == "the engine gave no sign of life for 10 s while answering and was ended"
+    assert safer(options, hang) == (options, "")
+    left = Death(1, "while it was idle")
+    assert left.sentence == "the engine ended while it was idle (exit status 1)"
+    assert safer(options, left) == (options, "")
+    assert safer(EngineOptions(n_gpu_layers=5), hang)[0].n_gpu_layers == 0
