@@ -337,3 +337,38 @@ def test_no_route_and_wrong_method_answer_in_json(hello: Served) -> None:
     assert (status, answer["error"]["type"]) == (404, "invalid_request_error")
     assert hello.get(CHAT)[0] == 405
     assert hello.request("PUT", CHAT, b"{}", {"Content-Type": "application/json"})[0] == 405
+
+
+# -- templates that refuse --------------------------------------------------------------------------------------------
+
+STRICT = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+    "{{ m.role | capitalize }}:{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+BROKEN = "{% for m in messages %}{{ raise_exception('never') }}{% endfor %}"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_conversation_is_repaired_for_a_strict_template(stream: bool) -> None:  # D6
+    messages = [
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": "a turn that was cancelled"},
+        {"role": "user", "content": "hi"},
+    ]
+    rig = Rig(saying(b"fine"), chat_template=STRICT)
+    with serving(rig.runtime()) as served:
+        if stream:
+            assert joined(served.chunks(CHAT, chat(messages=messages))) == "fine"
+        else:
+            assert served.post(CHAT, chat(messages=messages))[1]["choices"][0]["message"]["content"] == "fine"
+        prompt = bytes(token for token in rig.contexts[0].decoded if token < 256).decode()
+        assert prompt.startswith("User:be kind\n\na turn that was cancelled\n\nhi\nAssistant:")
+
+
+@pytest.mark.parametrize("template", [BROKEN, "{% nonsense %}", "{{ x.y.z }}"])
+def test_template_that_cannot_be_used_is_400(template: str) -> None:  # B9, D6
+    with serving(Rig(saying(b"fine"), chat_template=template).runtime()) as served:
+        status, answer, _ = served.post(CHAT, chat(stream=True))
+        assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+        assert served.post(TEXT, text(max_tokens=1))[0] == 200
