@@ -180,12 +180,6 @@ def test_the_partial_answer_stays_in_the_conversation(faulty: Open) -> None:
     conversation = Conversation()
     fields: dict[str, Any] = {"target": "f16", "max_tokens": 40, "min_tokens": 40, "sampling": GREEDY}
     fields["speculation"] = SpeculationParams("q4", 3)
-        "target": "f16",
-        "max_tokens": 40,
-        "min_tokens": 40,
-        "sampling": GREEDY,
-        "speculation": SpeculationParams("q4", 3),
-    }
     text, ids, _ = drained(runtime.chat(conversation, PROMPT, **fields))
     assert conversation.messages[-1].finish_reason == "interrupted"
     assert conversation.messages[-1].text == text and list(conversation.messages[-1].token_ids) == ids
