@@ -78,11 +78,12 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
         draft=settings.chat.draft,
     )
     opening = Runtime.local if in_process else Runtime.process
-    with step_progress() as progress:
-        runtime = opening(family or settings.chat.family or "demo", engine, progress)
-    with runtime:
-        setup.warm_up(runtime)
-        serve.run(setup.services_for(runtime, options), listener, reload, _announce)
+    with listener:
+        with step_progress() as progress:
+            runtime = opening(family or settings.chat.family or "demo", engine, progress)
+        with runtime:
+            setup.warm_up(runtime)
+            serve.run(setup.services_for(runtime, options), listener, reload, _announce)
 
 
 def _load(flags: dict[str, object]) -> Loaded:
