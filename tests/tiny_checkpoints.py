@@ -1,4 +1,4 @@
-"""Writes tiny random Hugging Face checkpoints: config, tokenizer, safetensors, sharded or not, one of each architecture.
+"""Writes tiny random Hugging Face checkpoints: config, tokenizer, safetensors (sharded or not), one an architecture.
 
 Weights are rounded to what the stored type holds, so that a reference can compute with the very same numbers.
 """
@@ -57,9 +57,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "original_max_position_embeddings": 64,
         },
     },
-    "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "head_dim": 64, "sliding_window": None},
+    "mistral": {
+        "architectures": ["MistralForCausalLM"],
+        "model_type": "mistral",
+        "head_dim": 64,
+        "sliding_window": None,
+    },
     "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "tie_word_embeddings": True},
-    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 64, "tie_word_embeddings": False},
+    "qwen3": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "head_dim": 64,
+        "tie_word_embeddings": False,
+    },
     "gemma2": {
         "architectures": ["Gemma2ForCausalLM"],
         "model_type": "gemma2",
@@ -206,7 +216,17 @@ def _stored(values: NDArray[np.float32], dtype: str) -> bytes:
 def write_tokenizer(folder: Path, kind: str) -> None:
     if kind == "spm":
         (folder / "tokenizer.model").write_bytes(sentencepiece_model())
-        settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": True}
+        settings: dict[str, Any] = {
+            "bos_token": "<s>",
+            "eos_token": "</s>",
+            "unk_token": "<unk>",
+            "add_bos_token": True,
+        }
+        settings["added_tokens_decoder"] = {
+            "600": {"content": "<|endoftext|>", "special": True},
+            "601": {"content": "<|end|>", "special": True},
+            "602": {"content": "<note>", "special": False},
+        }
     else:
         byte_level_tokenizer(kind).save(str(folder / "tokenizer.json"))
         settings = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "chat_template": CHAT_TEMPLATE}

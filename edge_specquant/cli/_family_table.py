@@ -32,6 +32,9 @@ def family_document(family: Family) -> dict[str, Any]:
                 "bits_per_weight": variant.bits_per_weight,
                 "weight_types": variant.weight_types,
                 "fallback": _fallback(family, variant),
+                "notes": list(_notes(family, variant)),
+                "imatrix": family.manifest is not None
+                and family.manifest.variants[variant.name].imatrix_sha256 is not None,
                 "quality": None if variant.quality is None else asdict(variant.quality),
             }
             for variant in family.variants.values()
@@ -46,6 +49,8 @@ def print_family(family: Family) -> None:
     for variant in family.variants.values():
         if sentence := _fallback(family, variant):
             console.print(Text(f"{variant.name}: {sentence}"))
+        for note in _notes(family, variant):
+            console.print(Text(f"{variant.name}: {note}"))
     if family.manifest is not None:
         for note in family.manifest.notes:
             console.print(Text(f"note: {note}"))
@@ -55,14 +60,14 @@ def print_family(family: Family) -> None:
 def _table(family: Family) -> Table:
     table = Table(title=Text(_title(family)), title_justify="left")
     measured = any(variant.quality for variant in family.variants.values())
-    headings = ["variant", "size", "bits per weight", "weight types"]
-    headings += ["perplexity", "KLD to reference", "same top token"] if measured else []
+    headings = ["variant", "size", "bits/weight", *(["perplexity", "KLD", "top-1"] if measured else []), "weight types"]
     for heading in headings:
         table.add_column(heading, justify="left" if heading in ("variant", "weight types") else "right")
     for variant in family.variants.values():
         types = ", ".join(f"{count} {name}" for name, count in variant.weight_types.items())
-        cells = [variant.name, format_bytes(variant.n_bytes), f"{variant.bits_per_weight:.2f}", types]
-        table.add_row(*(Text(cell) for cell in cells + (_quality_cells(variant) if measured else [])))
+        cells = [variant.name, format_bytes(variant.n_bytes), f"{variant.bits_per_weight:.2f}"]
+        cells += [*(_quality_cells(variant) if measured else []), types]
+        table.add_row(*(Text(cell) for cell in cells))
     return table
 
 
@@ -80,6 +85,10 @@ def _quality_cells(variant: Variant) -> list[str]:
     kld = "—" if quality.mean_kld is None else f"{quality.mean_kld:.4f}"
     same = "—" if quality.top1_agreement is None else f"{100 * quality.top1_agreement:.1f} %"
     return [f"{quality.perplexity:.2f}", kld, same]
+
+
+def _notes(family: Family, variant: Variant) -> tuple[str, ...]:
+    return () if family.manifest is None else family.manifest.variants[variant.name].notes
 
 
 def _fallback(family: Family, variant: Variant) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 @click.option("--name", help="Name of the family; by default the name of the source.")
 @click.option("--variants", default="f16,q8,q4", show_default=True, help="Siblings to make, with commas between.")
 @click.option("--keep-sensitive", is_flag=True, help="Keep the most sensitive tensors at more bits (for a target).")
+@click.option("--imatrix", metavar="auto|FILE", help='Weigh the quantization by importance: "auto" measures it here.')
+@click.option("--calibration", metavar="FILE", help="Text for --imatrix auto; by default one that comes along.")
+@click.option("--pre", metavar="NAME", help="Pre-tokenizer of a checkpoint whose own is not recognised.")
+@click.option("--quality/--no-quality", default=True, help="Measure each sibling on held-out text (the default).")
 @click.option("--threads", default=0, show_default="all cores", help="Threads of the quantizer.")
 @click.option("--dry-run", is_flag=True, help="Print what would be written, tensor by tensor, and write nothing.")
 @click.option("--force", is_flag=True, help="Make every sibling anew, also in place of another family of this name.")
@@ -25,23 +30,42 @@ def command(
     name: str | None,
     variants: str,
     keep_sensitive: bool,
+    imatrix: str | None,
+    calibration: str | None,
+    pre: str | None,
+    quality: bool,
     threads: int,
     dry_run: bool,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Make a family of GGUF siblings from SOURCE: the word "demo", or a GGUF file (any shard of a split one)."""
+    """Make a family of GGUF siblings from SOURCE.
+
+    SOURCE is the word "demo", a GGUF file (any shard of a split one), a Hugging Face folder with safetensors, or a hub
+    id like org/name or org/name@revision.
+    """
     from ..gguf.convert import ConvertOptions, convert, open_source, plan_conversion
     from ._progress import step_progress
 
     wanted = [variant.strip() for variant in variants.split(",") if variant.strip()]
-    plan = plan_conversion(open_source(source), name, wanted, spare_sensitive=keep_sensitive)
+    if calibration is not None and imatrix != "auto":
+        raise click.UsageError("--calibration is the text for --imatrix auto; give both, or none")
+    with step_progress() as report:
+        opened = open_source(source, pre=pre, say=lambda step: report(step, 0, 0))
+        plan = plan_conversion(opened, name, wanted, spare_sensitive=keep_sensitive)
+        if not dry_run:
+            options = ConvertOptions(
+                force=force,
+                n_threads=threads,
+                imatrix=imatrix,
+                calibration=None if calibration is None else Path(calibration),
+                measure=quality,
+            )
+            family = convert(plan, options, report)
     if dry_run:
         _print_plan(plan, as_json)
-        return
-    with step_progress() as report:
-        family = convert(plan, ConvertOptions(force=force, n_threads=threads), report)
-    _print_family(family, as_json)
+    else:
+        _print_family(family, as_json)
 
 
 def _print_plan(plan: ConvertPlan, as_json: bool) -> None:

@@ -96,6 +96,11 @@ class Recipe:
         return sums.most_common(1)[0][0]
 
     @property
+    def takes_imatrix(self) -> bool:
+        """Whether an importance matrix changes the file: at eight bits and above the engine does not look at it."""
+        return BY_NAME[self.main_type].bits_per_weight < 8
+
+    @property
     def sha256(self) -> str:
         """Fingerprint of every choice: equal recipes make equal files from equal sources."""
         lines = (f"{choice.tensor.name} {choice.weight_type.name}" for choice in self.choices)

@@ -79,43 +79,51 @@ def make_siblings(
     remove_partials(folder)
     todo = [recipe for recipe in plan.recipes if not _is_finished(folder, manifest, recipe, options)]
     _require_space(plan, folder, todo)
+    run = _Run(plan, folder, options, report)
     for recipe in [recipe for recipe in todo if _is_written(source, recipe)]:
-        manifest = _write_float(plan, folder, manifest, recipe, report)
+        manifest = _write_float(run, manifest, recipe)
     quantized = [recipe for recipe in todo if not _is_written(source, recipe)]
     if quantized:
-        with _base(plan, folder, manifest, report) as base:
-            manifest, matrix = _prepare_imatrix(folder, manifest, base, options, report)
+        with _base(run, manifest) as base:
+            manifest, matrix = _prepare_imatrix(run, manifest, base)
             for recipe in quantized:
-                manifest = _quantize(plan, folder, manifest, recipe, base, matrix, options, report)
+                manifest = _quantize(run, manifest, recipe, base, matrix)
     if options.measure:
         measure_family(folder, manifest, options.n_threads, report)
     _add_notes(folder, source)
 
 
-def _write_float(plan: ConvertPlan, folder: Path, manifest: Manifest, recipe: Recipe, report: Progress) -> Manifest:
-    assert plan.source.write_float is not None
-    target = folder / f"{plan.name}-{recipe.variant}.gguf"
-    notes = plan.source.write_float(recipe.variant, target, partial(report, f"writing {recipe.variant}"))
-    return _recorded(folder, manifest, target, recipe, None, notes, report)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What stays the same over all siblings of one run."""
+
+    plan: ConvertPlan
+    folder: Path
+    options: ConvertOptions
+    report: Progress
+
+    def target(self, recipe: Recipe) -> Path:
+        return self.folder / f"{self.plan.name}-{recipe.variant}.gguf"
 
 
-def _quantize(
-    plan: ConvertPlan,
-    folder: Path,
-    manifest: Manifest,
-    recipe: Recipe,
-    base: ModelCard,
-    matrix: Path | None,
-    options: ConvertOptions,
-    report: Progress,
-) -> Manifest:
-    target = folder / f"{plan.name}-{recipe.variant}.gguf"
-    writing = partial(report, f"writing {recipe.variant}")
-    used = matrix if recipe.variant not in FLOAT_VARIANTS else None
-    # The base may hold a tensor as BF16 that the plan has as F16: recipes name types by what is really there.
-    actual = _over_base(recipe, base)
-    quantize_gguf(base, target, actual, imatrix=used, n_threads=options.n_threads, progress=writing)
-    return _recorded(folder, manifest, target, recipe, used, (), report)
+def _write_float(run: _Run, manifest: Manifest, recipe: Recipe) -> Manifest:
+    assert run.plan.source.write_float is not None
+    target = run.target(recipe)
+    notes = run.plan.source.write_float(recipe.variant, target, partial(run.report, f"writing {recipe.variant}"))
+    return _recorded(run, manifest, recipe, None, notes)
+
+
+def _quantize(run: _Run, manifest: Manifest, recipe: Recipe, base: ModelCard, matrix: Path | None) -> Manifest:
+    used = matrix if recipe.takes_imatrix else None
+    quantize_gguf(
+        base,
+        run.target(recipe),
+        _over_base(recipe, base),
+        imatrix=used,
+        n_threads=run.options.n_threads,
+        progress=partial(run.report, f"writing {recipe.variant}"),
+    )
+    return _recorded(run, manifest, recipe, used, ())
 
 
 def _over_base(recipe: Recipe, base: ModelCard) -> Recipe:
@@ -130,19 +138,12 @@ def _over_base(recipe: Recipe, base: ModelCard) -> Recipe:
     return Recipe(recipe.variant, choices)
 
 
-def _recorded(
-    folder: Path,
-    manifest: Manifest,
-    path: Path,
-    recipe: Recipe,
-    matrix: Path | None,
-    notes: tuple[str, ...],
-    report: Progress,
-) -> Manifest:
+def _recorded(run: _Run, manifest: Manifest, recipe: Recipe, matrix: Path | None, notes: tuple[str, ...]) -> Manifest:
     """The manifest with the new sibling in it, written to disk."""
+    path = run.target(recipe)
     card = read_card(path)
-    sha256 = sha256_of(path, partial(report, f"hashing {recipe.variant}"))
-    remember_proof(folder, path, sha256)
+    sha256 = sha256_of(path, partial(run.report, f"hashing {recipe.variant}"))
+    remember_proof(run.folder, path, sha256)
     record = VariantRecord(
         file=path.name,
         n_bytes=card.n_file_bytes,
@@ -162,14 +163,14 @@ def _recorded(
     if not manifest.tokenizer_sha256:
         manifest = replace(manifest, tokenizer_sha256=card.vocabulary_sha256)
     manifest = manifest.with_variant(recipe.variant, record)
-    write_manifest(folder, manifest)
+    write_manifest(run.folder, manifest)
     return manifest
 
 
 @contextmanager
-def _base(plan: ConvertPlan, folder: Path, manifest: Manifest, report: Progress) -> Iterator[ModelCard]:
+def _base(run: _Run, manifest: Manifest) -> Iterator[ModelCard]:
     """What the engine quantizes from: the GGUF source itself, a float sibling, or a float file made for the moment."""
-    source = plan.source
+    source, folder = run.plan.source, run.folder
     if source.card is not None:
         yield source.card
         return
@@ -180,7 +181,7 @@ def _base(plan: ConvertPlan, folder: Path, manifest: Manifest, report: Progress)
     assert source.write_float is not None
     temporary = folder / _BASE_NAME
     try:
-        source.write_float("f16", temporary, partial(report, "writing a float base"))
+        source.write_float("f16", temporary, partial(run.report, "writing a float base"))
         yield read_card(temporary)
     finally:
         temporary.unlink(missing_ok=True)
@@ -195,11 +196,19 @@ def _is_finished(folder: Path, manifest: Manifest, recipe: Recipe, options: Conv
     record = manifest.variants.get(recipe.variant)
     if record is None or record.recipe_sha256 != recipe.sha256:
         return False
-    wants_matrix = options.imatrix is not None and recipe.variant not in FLOAT_VARIANTS
-    if wants_matrix != (record.imatrix_sha256 is not None):
+    if options.imatrix is not None and recipe.takes_imatrix and not _has_matrix(manifest, record, options):
         return False
     path = folder / record.file
     return path.is_file() and path.stat().st_size == record.n_bytes
+
+
+def _has_matrix(manifest: Manifest, record: VariantRecord, options: ConvertOptions) -> bool:
+    """Whether the sibling was made with the matrix that is asked for."""
+    kept = manifest.imatrix
+    if kept is None or record.imatrix_sha256 != kept.sha256:
+        return False
+    named = options.calibration if options.imatrix == "auto" else options.imatrix
+    return named is None or kept.origin == Path(named).name
 
 
 def _require_space(plan: ConvertPlan, folder: Path, todo: Sequence[Recipe]) -> None:
@@ -218,13 +227,11 @@ def _add_notes(folder: Path, source: Source) -> None:
         write_manifest(folder, replace(manifest, notes=notes))
 
 
-def _prepare_imatrix(
-    folder: Path, manifest: Manifest, base: ModelCard, options: ConvertOptions, report: Progress
-) -> tuple[Manifest, Path | None]:
+def _prepare_imatrix(run: _Run, manifest: Manifest, base: ModelCard) -> tuple[Manifest, Path | None]:
     """The importance matrix of this family, collected or brought along, beside its siblings; None when not wanted."""
+    options, path = run.options, run.folder / f"{manifest.name}.imatrix.gguf"
     if options.imatrix is None:
         return manifest, None
-    path = folder / f"{manifest.name}.imatrix.gguf"
     kept = manifest.imatrix
     if options.imatrix != "auto":
         matrix, origin = read_imatrix(Path(options.imatrix)), Path(options.imatrix).name
@@ -233,10 +240,9 @@ def _prepare_imatrix(
     else:
         text, origin = read_text(options.calibration)
         names = frozenset(tensor.name for tensor in base.tensors if may_quantize(tensor))
-        collecting = partial(report, "collecting the importance matrix")
+        collecting = partial(run.report, "collecting the importance matrix")
         matrix = collect_imatrix(base.path, names, text, origin, n_threads=options.n_threads, progress=collecting)
     _, notes = usable_importances(matrix, base.tensors)
     write_imatrix(path, matrix)
     record = ImatrixRecord(path.name, sha256_of(path), origin, matrix.n_tokens)
-    manifest = replace(manifest, imatrix=record, notes=tuple(dict.fromkeys((*manifest.notes, *notes))))
-    return manifest, path
+    return replace(manifest, imatrix=record, notes=tuple(dict.fromkeys((*manifest.notes, *notes)))), path

