@@ -5,13 +5,13 @@ Two engines stand behind it with one interface: in this process (`local.py`) and
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
 from ..engine.events import TokenEvent
-from ..gguf.convert import Progress, ensure_family
+from ..errors import FamilyError
 from ..gguf.family import Family
 from ..request import Request
 from .conversation import ChatMessage, Conversation
@@ -20,6 +20,11 @@ from .options import EngineOptions, OnPrefill
 from .reply import Reply
 from .siblings import choose_siblings, default_target
 from .status import Status
+
+
+DEMO = "demo"
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, done_bytes, total_bytes) while the demo family is made."""
 
 
 class Engine(Protocol):
@@ -64,7 +69,7 @@ class Runtime:
         from .local import LocalEngine
 
         notice = log_here(ENGINE_LOG, native=True)
-        opened, chosen = ensure_family(str(family), progress), options or EngineOptions()
+        opened, chosen = _open_family(str(family), progress), options or EngineOptions()
         engine = LocalEngine(opened, chosen)
         engine.notices += [notice] if notice else []
         return cls(opened, chosen, engine)
@@ -80,7 +85,7 @@ class Runtime:
         from .process import ProcessEngine
 
         notice = log_here(FRONT_END_LOG, native=False)
-        opened, chosen = ensure_family(str(family), progress), options or EngineOptions()
+        opened, chosen = _open_family(str(family), progress), options or EngineOptions()
         engine = ProcessEngine(opened, chosen)
         engine.start()
         engine.notices += [notice] if notice else []
@@ -153,6 +158,17 @@ class Runtime:
     def notices(self) -> list[str]:
         """What the last reply had to do without, a line each."""
         return self._engine.notices
+
+
+def _open_family(name: str, progress: Progress | None) -> Family:
+    try:
+        return Family.open(name)
+    except FamilyError:
+        if name != DEMO:
+            raise
+    from ..gguf.convert import ensure_family  # what makes families is heavy to import
+
+    return ensure_family(name, progress)
 
 
 def _recorded(conversation: Conversation, reply: Reply) -> Generator[TokenEvent, None, None]:
