@@ -21,7 +21,6 @@ from .reply import Reply
 from .siblings import choose_siblings, default_target
 from .status import Status
 
-
 DEMO = "demo"
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, done_bytes, total_bytes) while the demo family is made."""
