@@ -81,14 +81,19 @@ def roofline(
     n_threads = hardware.cpu.n_threads
     n_host = max(0, n_decode_bytes - sum(device.n_weights for device in split.devices))
     host_rate = min(hardware.host_bandwidth.bytes_per_s, n_threads * _BYTES_PER_S_PER_THREAD)
-    further_s = (n_host / n_decode_bytes) * 2 * n_parameters / (n_threads * _flops_per_thread(hardware))
+    arithmetic_s = 2 * n_parameters / (n_threads * _flops_per_thread(hardware)) / n_decode_bytes  # per byte of weights
+    further_s = n_host * arithmetic_s
     first_s = (n_host + kv_share * split.host.n_kv) / host_rate + _FIRST_TOKEN_SHARE * further_s
     for gpu, device, n_layers in zip(hardware.gpus, split.devices, split.n_layers_on, strict=False):
         if not n_layers:
             continue
         seconds = (device.n_weights + kv_share * device.n_kv) / hardware.gpu_bandwidth(gpu).bytes_per_s
+        if gpu.memory == "remote":  # nothing is known of it: taken for a machine like this one, behind a network
+            first_s += seconds + _SECONDS_PER_REMOTE_HOP + _FIRST_TOKEN_SHARE * device.n_weights * arithmetic_s
+            further_s += device.n_weights * arithmetic_s
+            continue
         seconds += n_layers * _SECONDS_PER_GPU_LAYER + _SECONDS_PER_DEVICE
-        first_s += seconds + (_SECONDS_PER_REMOTE_HOP if gpu.memory == "remote" else 0.0)
+        first_s += seconds
         further_s += _GPU_WIDTH_SLOPE * seconds
     return Roofline(first_s, further_s)
 

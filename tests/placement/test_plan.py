@@ -190,6 +190,9 @@ def test_layers_go_to_a_remote_worker_only_when_they_do_not_fit_here(kit, tmp_pa
     assert [gpu.name for gpu in profile.gpus] == ["RPC0", "CUDA0"]
     small = make_plan(siblings("Qwen2.5-0.5B"), profile)
     assert small.target.tensor_split == (0.0, 1.0)
+    alone = kit.Machine({**kit.cpu_files(8), **kit.meminfo(8, 5)}, [remote]).probe(tmp_path / "no-gpu")
+    assert make_plan(siblings("Qwen2.5-0.5B"), alone).n_gpu_layers == (0, 0)
+    assert make_plan(siblings("Qwen2.5-7B"), alone, Wish(target="q8")).target.n_gpu_layers != 0
     large = make_plan(siblings("Qwen2.5-7B"), profile, Wish(target="q8", draft="q4"))
     assert large.target.n_gpu_layers == -1 and large.target.tensor_split[0] > 0
     assert large.draft is None or large.draft.tensor_split in {(0.0, 1.0), (0.0, 0.0)}  # never over the network
