@@ -347,7 +347,9 @@ def tensor_rules(architecture: Architecture, h: Hparams, names: list[str]) -> di
         elif mapped != "output.weight" or (architecture.has_own_head and not tied):
             rules[name] = _rule(architecture, h, mapped)
     if unknown:
-        raise CheckpointError(f"{architecture.label} has no place for {', '.join(sorted(unknown)[:5])}")
+        raise CheckpointError(
+            f"{architecture.label} of {h.n_layer} layers has no place for {', '.join(sorted(unknown)[:5])}"
+        )
     _require_whole(architecture, h, {rule.gguf_name for rule in rules.values()}, tied)
     return rules
 
@@ -372,6 +374,3 @@ def _require_whole(architecture: Architecture, h: Hparams, names: set[str], tied
     if missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise CheckpointError(f"the checkpoint lacks {', '.join(missing[:5])}{more} ({architecture.label}, GGUF names)")
-    beyond = sorted(name for name in names if name.startswith("blk.") and name not in wanted)
-    if beyond:
-        raise CheckpointError(f"config.json says {h.n_layer} layers, but there is {beyond[0]}")
