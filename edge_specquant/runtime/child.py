@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..engine.events import TokenEvent
 from ..errors import EdgeSpecQuantError
 from .logs import ENGINE_LOG, log_here, logger
 from .opening import Opening
@@ -101,10 +102,10 @@ class _Serving:
         self._put("started", number)
         for event in reply:
             self._beats.n_steps += 1
-            if event.finish_reason or event.note:
-                self._put("event", number, event)
-            else:
+            if event == TokenEvent(event.text, event.token_id, event.origin):  # the usual kind goes without its class
                 self._put("token", number, event.text, event.token_id, event.origin)
+            else:
+                self._put("event", number, event)
         self._put("done", number, self._engine.notices)
 
     def _answer(self, number: int, request: Request) -> None:

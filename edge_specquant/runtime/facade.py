@@ -6,6 +6,7 @@ Two engines stand behind it with one interface: in this process (`local.py`) and
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -55,10 +56,13 @@ class Engine(Protocol):
 class Runtime:
     """An opened family, ready to answer. Requests from any thread are answered in the order they come."""
 
-    def __init__(self, family: Family, options: EngineOptions, engine: Engine) -> None:
+    def __init__(
+        self, family: Family, options: EngineOptions, engine: Engine, standing_notices: tuple[str, ...] = ()
+    ) -> None:
         self.family = family
         self.options = options
         self._engine = engine
+        self._standing_notices = standing_notices
 
     @classmethod
     def local(
@@ -69,9 +73,7 @@ class Runtime:
 
         notice = log_here(ENGINE_LOG, native=True)
         opened, chosen = _open_family(str(family), progress), options or EngineOptions()
-        engine = LocalEngine(opened, chosen)
-        engine.notices += [notice] if notice else []
-        return cls(opened, chosen, engine)
+        return cls(opened, chosen, LocalEngine(opened, chosen), (notice,) if notice else ())
 
     @classmethod
     def process(
@@ -87,8 +89,7 @@ class Runtime:
         opened, chosen = _open_family(str(family), progress), options or EngineOptions()
         engine = ProcessEngine(opened, chosen)
         engine.start()
-        engine.notices += [notice] if notice else []
-        return cls(opened, chosen, engine)
+        return cls(opened, chosen, engine, (notice,) if notice else ())
 
     def __enter__(self) -> Runtime:
         return self
@@ -138,7 +139,8 @@ class Runtime:
 
     def status(self) -> Status:
         """What is in memory, who waits, what went wrong. Call from any thread."""
-        return self._engine.status()
+        status = self._engine.status()
+        return replace(status, notices=(*self._standing_notices, *status.notices))
 
     def tokens(self, request: Request | str) -> list[int]:
         """The prompt's token ids as the target will see them."""
@@ -155,8 +157,8 @@ class Runtime:
 
     @property
     def notices(self) -> list[str]:
-        """What the last reply had to do without, a line each."""
-        return self._engine.notices
+        """What the last reply, and this runtime altogether, had to do without, a line each."""
+        return [*self._standing_notices, *self._engine.notices]
 
 
 def _open_family(name: str, progress: Progress | None) -> Family:

@@ -165,6 +165,7 @@ class ProcessEngine:
                         call.n_tokens += 1
                         yield TokenEvent(message[2], message[3], message[4])
                     elif kind == "event":
+                        call.n_tokens += message[2].token_id is not None
                         yield message[2]
                     elif kind == "prefill" and on_prefill:
                         on_prefill(message[2], message[3])
