@@ -43,7 +43,7 @@ def main() -> int:
     outbox = Outbox(writer)
     beats = _Beats(outbox, opening.parent_pid)
     with beats:  # the imports and the opening are work too
-        notice = log_here(ENGINE_LOG, native=True, debug=opening.debug)
+        notice = log_here(ENGINE_LOG, native=True, debug=opening.options.debug)
         serving = _Serving(_open_engine(opening), outbox, beats)
     outbox.put(("ready", os.getpid(), notice))
     threading.Thread(target=_read, args=(frames, serving), name="frames", daemon=True).start()

@@ -71,8 +71,9 @@ class Runtime:
         """Opens a family in this process; `demo` is made at first use. Raises FamilyError, GGUFError."""
         from .local import LocalEngine
 
-        notice = log_here(ENGINE_LOG, native=True)
-        opened, chosen = _open_family(str(family), progress), options or EngineOptions()
+        chosen = options or EngineOptions()
+        notice = log_here(ENGINE_LOG, native=True, debug=chosen.debug)
+        opened = _open_family(str(family), progress)
         return cls(opened, chosen, LocalEngine(opened, chosen), (notice,) if notice else ())
 
     @classmethod
@@ -85,8 +86,9 @@ class Runtime:
         """
         from .process import ProcessEngine
 
-        notice = log_here(FRONT_END_LOG, native=False)
-        opened, chosen = _open_family(str(family), progress), options or EngineOptions()
+        chosen = options or EngineOptions()
+        notice = log_here(FRONT_END_LOG, native=False, debug=chosen.debug)
+        opened = _open_family(str(family), progress)
         engine = ProcessEngine(opened, chosen)
         engine.start()
         return cls(opened, chosen, engine, (notice,) if notice else ())

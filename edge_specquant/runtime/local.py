@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class LocalEngine:
         self._files: dict[str, SnapshotFiles] = {}
         self._session = Session(self._residents, self._context_params, self._snapshots)
         self._line = Line()
+        self._cancelling = threading.Lock()
         self._template: ChatTemplate | None = None
         self._reply_tokens = ReplyTokens()
         self.notices: list[str] = []
@@ -121,7 +123,8 @@ class LocalEngine:
             else:
                 yield TokenEvent("", finish_reason="cancelled")
         finally:
-            self._line.leave(place)
+            with self._cancelling:
+                self._line.leave(place)
 
     def _reply(self, place: Place, request: Request, on_prefill: OnPrefill | None) -> Events:
         self._session.resume()
@@ -138,6 +141,8 @@ class LocalEngine:
                 texts.append(event.text)
                 if event.token_id is not None:
                     ids.append(event.token_id)
+                if event.finish_reason:
+                    logger.debug("%s with %s: %s, %s", plan.target, plan.draft, event.finish_reason, event.stats)
                 yield event
         except EngineError:
             if not place.cancelled.is_set():
@@ -158,8 +163,9 @@ class LocalEngine:
 
     def _cancel(self, place: Place) -> None:
         self._line.cancel(place)
-        if self._line.served() is place:
-            self._session.cancel()
+        with self._cancelling:  # so that the next reply cannot begin, and be stopped, between the look and the act
+            if self._line.served() is place:
+                self._session.cancel()
 
     def _plan(self, request: Request, on_prefill: OnPrefill | None) -> ReplyPlan:
         target, draft = self.siblings(request)

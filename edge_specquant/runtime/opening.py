@@ -14,4 +14,3 @@ class Opening:
     family: str
     options: EngineOptions
     parent_pid: int
-    debug: bool = False

@@ -18,6 +18,7 @@ class EngineOptions:
     target, draft: variants used where a request names none. use_extra_bufts False turns repacked weights off; None is
     the self-test's verdict. snapshot_bytes: memory for the KV cells of branches left behind; snapshot_disk_bytes: the
     same on disk, which outlives the process (0: nothing is written). log_prompts: prompts and replies go to the log.
+    debug: figures of every reply go there, texts do not.
     """
 
     n_ctx: int | None = None
@@ -30,3 +31,4 @@ class EngineOptions:
     snapshot_bytes: int = _DEFAULT_SNAPSHOT_BYTES
     snapshot_disk_bytes: int = 0
     log_prompts: bool = False
+    debug: bool = False

@@ -1,7 +1,7 @@
 """The engine's process with a fault built in: `python faulty_child.py PHASE HOW LIMIT`, frames as for the real one.
 
 PHASE: start, load, prefill, draft, verify. HOW: a signal's name, "hang" (stopped), "stall" (alive, nothing done),
-"exit", "garbage" (no frames on stdout) or "error". The fault happens only while the file LIMIT is not longer than its
+"busy" (long work), "exit", "garbage" (no frames on stdout) or "error". The fault happens only while the file LIMIT is not longer than its
 allowance: one byte is added for each fault, and LIMIT's name ends in the number of faults wanted.
 """
 
@@ -28,6 +28,10 @@ def fail(how: str, limit: Path) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     elif how == "stall":
         threading.Event().wait()
+    elif how == "busy":
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            sum(range(1000))
     elif how == "exit":
         os._exit(7)
     elif how == "error":

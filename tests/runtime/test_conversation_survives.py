@@ -15,7 +15,7 @@ from edge_specquant.request import Request
 from edge_specquant.runtime import EngineOptions, Runtime
 from edge_specquant.store import Store
 
-N = 500  # enough to be killed in the middle
+N = 300  # enough to be killed in the middle
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the engine is killed by a signal")

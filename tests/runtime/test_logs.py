@@ -71,3 +71,19 @@ def test_no_folder_for_logs_is_a_notice(tiny_family: Family, tmp_path: Path, mon
     with Runtime.local(tiny_family.folder, EngineOptions(n_ctx=512)) as runtime:
         assert any("there is no log" in notice for notice in runtime.status().notices)
         assert list(runtime.generate(Request(prompt="x", max_tokens=1)))[-1].finish_reason is not None
+
+
+@pytest.mark.parametrize("kind", ["local", "process"])
+def test_a_family_on_disk_opens_no_socket(tiny_family: Family, kind: str) -> None:
+    """Case H1: the hook sees every socket of the process, whatever library makes it."""
+    script = f"""
+        import sys
+        opened = []
+        sys.addaudithook(lambda event, args: opened.append(event) if event.startswith("socket.") else None)
+        from edge_specquant import EngineOptions, Request, Runtime
+        with Runtime.{kind}({str(tiny_family.folder)!r}, EngineOptions(n_ctx=512)) as runtime:
+            list(runtime.generate(Request(prompt="hello", max_tokens=3)))
+        print(opened)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -139,6 +139,12 @@ def test_a_standstill_is_ended_though_the_process_lives(faulty: Open, plain: lis
     assert drained(runtime.generate(REQUEST))[1] == plain
 
 
+def test_long_work_is_no_hang(faulty: Open, plain: list[int]) -> None:
+    runtime = faulty("prefill", "busy")
+    assert drained(runtime.generate(REQUEST))[1] == plain
+    assert runtime.status().n_restarts == 0
+
+
 def test_a_child_that_writes_nonsense_is_ended(faulty: Open, plain: list[int]) -> None:
     runtime = faulty("draft", "garbage")
     assert drained(runtime.generate(REQUEST))[2].finish_reason == "interrupted"
