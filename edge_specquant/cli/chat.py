@@ -66,7 +66,7 @@ def _serve(port: int) -> None:
     from ..tui.web import serve
 
     arguments = [argument for argument in sys.argv[1:] if argument != "--web"]
-    serve(["chat"] if not arguments else arguments, port, click.echo)
+    serve(arguments or ["chat"], port, click.echo)
 
 
 def _request_fields(flags: dict[str, Any]) -> dict[str, Any]:

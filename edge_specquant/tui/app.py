@@ -78,7 +78,7 @@ class ChatApp(App[None]):
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember(theme=theme.name))
         self._chat.origins = self.preferences.show_origins
         self._chat.set_class(not self.preferences.show_stats, "no-stats")
-        self._engine = Engine(self._settings.opener, self.post_message)
+        self._engine = Engine(self._settings.opener, self._chat.post_message)
         self.run_worker(self._start, thread=True, group="start")
 
     def _start(self) -> None:
@@ -112,7 +112,7 @@ class ChatApp(App[None]):
     # News
 
     @on(EngineNews)
-    async def _hear(self, news: EngineNews) -> None:
+    def _hear(self, news: EngineNews) -> None:
         if isinstance(news, Counted):
             self._chat.composing.counted(news.key, news.n_tokens)
             return
@@ -128,7 +128,6 @@ class ChatApp(App[None]):
             self.action_choose_family(news.reason)
         if isinstance(news, Ready):
             self._remember(family=news.facts.name)
-        await self._chat.news.hear(news)
 
     @on(Welcome.Chosen)
     def _chosen(self, chosen: Welcome.Chosen) -> None:

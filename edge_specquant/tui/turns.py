@@ -42,18 +42,27 @@ class Turns:
         """The message being written."""
         return self._writer.message_id if self._writer else None
 
-    def answer(self, beside: int | None = None, redo: Redo | None = None) -> int:
-        """Begins an answer below what is on show, or another version of an answer. Gives the new message's id."""
+    def begin(self, beside: int | None = None, redo: Redo | None = None) -> int:
+        """Makes room for an answer below what is on show, or for another version of an answer. Gives its id.
+
+        Nothing arrives before `start`, so that its place on the screen can be drawn first.
+        """
         assert not self.running
         self._writer = self.dialogue.begin_answer(beside)
         self._redo = redo
         self._ticket += 1
         self.reply, self.last_end = Reply(self._ticket, self.clock(), redo.tokens if redo else ()), None
+        return self._writer.message_id
+
+    def start(self) -> None:
+        """Asks the engine for the answer begun."""
+        if self._writer is None:
+            return
         request = self.dialogue.request(self._writer.message_id)
-        if redo is not None:
+        if self._redo is not None:
+            redo = self._redo
             request = replace(request, target=redo.target, earlier_reply=redo.tokens, sampling=GREEDY)
         self.engine.reply(self._ticket, request)
-        return self._writer.message_id
 
     def take(self) -> list[Run]:
         """What came since the last call, to draw; it is on its way to the store as well."""

@@ -51,7 +51,8 @@ class Branches(ModalScreen[int | None]):
         for message in self._messages:
             forked = versions[message.parent_id] > 1
             parent = nodes.get(message.parent_id, tree.root)
-            node = parent.add(self._label(message), message.id, expand=True, allow_expand=forked)
+            grows = forked and message.id in versions
+            node = parent.add(self._label(message), message.id, expand=True, allow_expand=grows)
             nodes[message.id] = node if forked else parent
             leaf = node if message.id == self._leaf else leaf
         tree.root.expand()

@@ -1,17 +1,19 @@
 """The chat: messages, prompt, and around them the conversations, the figures, and one line of state.
 
-Draws what Turns and Dialogue say and turns keys into their calls. What the engine thread reports arrives through
-`hear`. Decides nothing about tokens.
+Draws what Turns and Dialogue say and turns keys into their calls. What the engine thread reports is posted to this
+screen and goes on to the app. Decides nothing about tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
@@ -20,7 +22,7 @@ from ...printable import shown
 from ...store import Message
 from .. import figures
 from ..dialogue import Dialogue
-from ..news import FamilyFacts
+from ..news import EngineNews, FamilyFacts
 from ..redo import Redo, judge_for
 from ..reply import tokens_of
 from ..turns import Turns
@@ -40,6 +42,17 @@ if TYPE_CHECKING:
 
 MAX_DRAWN = 60
 NARROW_CELLS, WIDE_CELLS = 80, 110
+
+
+HINTS = Content.assemble(
+    ("edge_specquant\n", "bold $text-primary"),
+    "a precise model answers, its small siblings draft\n\n",
+    ("Enter", "$text-accent"), " sends   ",
+    ("Ctrl+J", "$text-accent"), " new line   ",
+    ("Ctrl+L", "$text-accent"), " conversations\n",
+    ("Ctrl+P", "$text-accent"), " commands and themes   ",
+    ("F1", "$text-accent"), " all keys",
+)  # fmt: skip
 
 
 class ChatScreen(Screen[None]):
@@ -80,6 +93,7 @@ class ChatScreen(Screen[None]):
             with Vertical(id="middle"):
                 with VerticalScroll(id="messages", can_focus=False):
                     yield Static("", id="earlier", markup=False)
+                    yield Static(HINTS, id="empty")
                 yield Banner()
                 yield Static("", id="attached", markup=False)
                 yield Prompt()
@@ -142,24 +156,30 @@ class ChatScreen(Screen[None]):
         versions = self.dialogue.versions()
         pane = self.query_one("#messages", VerticalScroll)
         drawn = messages[-MAX_DRAWN:]
-        views = [MessageView(message, versions.get(message.id), origins=self._coloured(message)) for message in drawn]
+        views = [MessageView(message, versions.get(message.id), origins=self.coloured(message)) for message in drawn]
         async with self.batch():
             await pane.query(MessageView).remove()
             n_earlier = len(messages) - len(drawn)
             earlier = self.query_one("#earlier", Static)
             earlier.display = n_earlier > 0
             earlier.update(f"{n_earlier} earlier messages: Ctrl+T shows them all")
+            self.query_one("#empty").display = not messages
             await pane.mount_all(views)
         pane.anchor()
-        self.query_one(Prompt).remember([message.text for message in messages if message.role == "user"])
+        self.remember_prompts(messages)
         self.draw_title()
         found = [view for view in views if view.message.id == focus_message]
         if found:
             found[0].focus()
 
+    def remember_prompts(self, messages: Sequence[Message]) -> None:
+        """What Up and Down go through."""
+        self.query_one(Prompt).remember([message.text for message in messages if message.role == "user"])
+
     async def draw_message(self, message: Message) -> MessageView:
         """Adds one message at the end."""
-        view = MessageView(message, self.dialogue.versions().get(message.id), origins=self._coloured(message))
+        view = MessageView(message, self.dialogue.versions().get(message.id), origins=self.coloured(message))
+        self.query_one("#empty").display = False
         pane = self.query_one("#messages", VerticalScroll)
         await pane.mount(view)
         pane.anchor()
@@ -186,7 +206,8 @@ class ChatScreen(Screen[None]):
             found = figures.sections(self.facts, turns.reply, turns.last_end, self.vitals, turns.clock())
             panel.show(found, figures.accepted_over_time(turns.reply))
 
-    def _coloured(self, message: Message) -> bool:
+    def coloured(self, message: Message) -> bool:
+        """Whether an answer is drawn in the colours of who wrote it; a redo always is."""
         return self.origins or "redo" in message.record
 
     # Keys
@@ -203,13 +224,18 @@ class ChatScreen(Screen[None]):
     def action_conversations(self) -> None:
         """Shows or hides the pane of conversations."""
         pane = self.query_one(ConversationList)
-        pane.toggle_class("shown")
+        self.show_list(not pane.has_class("shown"))
         if pane.has_class("shown"):
             conversation = self._dialogue.conversation if self._dialogue else None
             pane.refresh_entries(conversation.id if conversation else None)
             pane.query_one("#entries").focus()
         else:
             self.query_one(Prompt).focus()
+
+    def show_list(self, shown: bool) -> None:
+        """The pane of conversations; on a narrow terminal it takes the place of the messages."""
+        self.query_one(ConversationList).set_class(shown, "shown")
+        self.set_class(shown, "listing")
 
     async def action_new(self) -> None:
         """A new conversation."""
@@ -225,7 +251,7 @@ class ChatScreen(Screen[None]):
         self.origins = not self.origins
         self.query_one(StatsPanel).set_class(self.origins, "origins")
         for view in self.query(MessageView):
-            await view.show_origins(self._coloured(view.message))
+            await view.show_origins(self.coloured(view.message))
 
     def action_stats(self) -> None:
         """Shows or hides the figures."""
@@ -263,7 +289,7 @@ class ChatScreen(Screen[None]):
         self.turns.abandon()
         self.dialogue.open(conversation_id)
         if self.size.width < NARROW_CELLS:
-            self.query_one(ConversationList).remove_class("shown")
+            self.show_list(False)
         self.query_one(Prompt).focus()
         self.run_worker(self.draw_conversation(focus_message), exclusive=True, group="draw")
 
@@ -292,15 +318,15 @@ class ChatScreen(Screen[None]):
     # Messages
 
     async def answer(self, beside: int | None = None, redo: Redo | None = None) -> None:
-        """Begins an answer and draws its place. While the model loads, it waits in the engine's line."""
+        """Draws the place of an answer, then asks for it. While the model loads, it waits in the engine's line."""
         self.query_one(Banner).clear()
-        message_id = self.turns.answer(beside, redo)
-        message = self.dialogue.store.message(message_id)
-        if beside is None and redo is None:
-            await self.draw_message(message)
+        message_id = self.turns.begin(beside, redo)
+        if beside is None:
+            await self.draw_message(self.dialogue.store.message(message_id))
         else:
             await self.draw_conversation()
         self.news.begun()
+        self.turns.start()
 
     def redo_of(self, message: Message) -> Redo | str:
         """How to redo an answer, or why it cannot be."""
@@ -314,6 +340,10 @@ class ChatScreen(Screen[None]):
         if judge is None:
             return f"it is from the most precise sibling already ({', '.join(names)} are there)"
         return Redo(judge, tokens)
+
+    @on(EngineNews)
+    async def _hear(self, news: EngineNews) -> None:
+        await self.news.hear(news)
 
     @on(MessageView.Wanted)
     async def _message_wanted(self, wanted: MessageView.Wanted) -> None:

@@ -76,6 +76,7 @@ class ChatNews:
             return
         if view is not None:
             await view.finish(message)
+            await view.show_origins(screen.coloured(message))
         self._say_ready()
         screen.draw_figures()
         if end.error:

@@ -53,6 +53,7 @@ class Composing:
             message = screen.dialogue.ask(whole)
             self._clear()
             await screen.draw_message(message)
+            screen.remember_prompts(screen.dialogue.messages())
             screen.draw_title()
         await screen.answer()
 

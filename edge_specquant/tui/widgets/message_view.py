@@ -5,6 +5,7 @@ Focusable: the keys that act on a message are bound here and reported upwards as
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ from ...store import Message
 from ..dialogue import Version
 from ..reply import Run, footnote, runs_of
 from .markdown_text import AnswerMarkdown
-from .origin_text import OriginText
+from .origin_text import OriginText, with_departure
 
 LONG_MESSAGE_CHARS = 4000
 _ENDS = {"interrupted": "stopped", "error": "failed", "streaming": ""}
@@ -68,6 +69,7 @@ class MessageView(Vertical, can_focus=True):
         self.version = version
         self.origins = origins
         self.copied_block = -1
+        self._drawing = asyncio.Lock()
         self._runs: list[Run] = runs_of(message.text, message.record)
         self._head = Static(self._head_text(), classes="head", markup=False)
         self._foot = Static("", classes="foot", markup=False)
@@ -95,16 +97,18 @@ class MessageView(Vertical, can_focus=True):
                 self._runs[-1] = (run[0], self._runs[-1][1] + run[1])
             else:
                 self._runs.append(run)
-        if isinstance(self._body, OriginText):
-            await self._body.write(runs)
-        elif isinstance(self._body, AnswerMarkdown):
-            await self._body.write("".join(text for _, text in runs))
+        async with self._drawing:
+            if isinstance(self._body, OriginText):
+                await self._body.write(runs)
+            elif isinstance(self._body, AnswerMarkdown):
+                await self._body.write("".join(text for _, text in runs))
 
     async def finish(self, message: Message) -> None:
         """The reply is whole: draws what was held back, and its figures."""
         self.message = message
-        if isinstance(self._body, AnswerMarkdown):
-            await self._body.write("", last=True)
+        async with self._drawing:
+            if isinstance(self._body, AnswerMarkdown):
+                await self._body.write("", last=True)
         self._head.update(self._head_text())
         self.set_foot(footnote(message.record))
 
@@ -112,10 +116,11 @@ class MessageView(Vertical, can_focus=True):
         """Between Markdown and colours."""
         if not self.answers or origins == self.origins:
             return
-        self.origins = origins
-        old, self._body = self._body, self._make_body()
-        await self.mount(self._body, after=self._head)
-        await old.remove()
+        async with self._drawing:
+            self.origins = origins
+            old, self._body = self._body, self._make_body()
+            await self.mount(self._body, after=self._head)
+            await old.remove()
 
     def set_version(self, version: Version | None) -> None:
         """Another place among its siblings."""
@@ -149,7 +154,7 @@ class MessageView(Vertical, can_focus=True):
         if not self.answers:
             return Static(_shortened(shown(self.message.text)), classes="plain", markup=False)
         if self.origins:
-            return OriginText(self._runs)
+            return OriginText(with_departure(self._runs) if "redo" in self.message.record else self._runs)
         return AnswerMarkdown("".join(text for _, text in self._runs))
 
     def _head_text(self) -> Content:

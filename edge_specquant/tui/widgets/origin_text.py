@@ -20,12 +20,14 @@ STYLES = {
     "draft": "$text-success",
     "lookup": "$text-warning",
     "agreed": "$text-accent",
+    "mark": "bold $text-error",
 }
+DEPARTS = ("mark", "▸")
 LEGEND = Content.assemble(
     ("■ target ", STYLES["target"]),
     ("■ draft ", STYLES["draft"]),
     ("■ lookup\n", STYLES["lookup"]),
-    ("■ agreed: kept by a redo", STYLES["agreed"]),
+    ("■ kept by a redo, up to ▸", STYLES["agreed"]),
 )
 
 
@@ -62,6 +64,13 @@ class OriginText(Vertical):
     def plain(self) -> str:
         """The text on show."""
         return "".join(text for block in self._blocks for _, text in block)
+
+
+def with_departure(runs: Sequence[Run]) -> list[Run]:
+    """The runs of a redo, with a mark where the judge departs from the earlier answer."""
+    kinds = [kind for kind, _ in runs]
+    n_kept = next((i for i, kind in enumerate(kinds) if kind != "agreed"), len(kinds))
+    return [*runs[:n_kept], *([DEPARTS] if n_kept < len(kinds) else []), *runs[n_kept:]]
 
 
 def _in_blocks(runs: Sequence[Run]) -> list[list[Run]]:

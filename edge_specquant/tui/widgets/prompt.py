@@ -27,7 +27,7 @@ class Prompt(TextArea):
         Binding("shift+tab", "app.focus_messages", "Messages", show=False, priority=True),
     ]
     DEFAULT_CSS = """
-    Prompt { height: auto; min-height: 3; max-height: 10; border: round $border-blurred; padding: 0 1;
+    Prompt { height: auto; min-width: 12; min-height: 3; max-height: 10; border: round $border-blurred; padding: 0 1;
              background: $background; scrollbar-size-vertical: 1; }
     Prompt:focus { border: round $border; }
     """

@@ -1,0 +1,274 @@
+"""The chat on scripted models: what is said is kept and shown, verbatim, whatever is pressed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from tui_rig import Rig, endless, run, saying
+
+from edge_specquant.errors import DecodeError
+from edge_specquant.tui.widgets.banner import Banner
+from edge_specquant.tui.widgets.message_view import MessageView
+from edge_specquant.tui.widgets.origin_text import OriginText
+from edge_specquant.tui.widgets.prompt import Prompt
+from edge_specquant.tui.widgets.stats_panel import StatsPanel
+
+NASTY = "[bold] [/ [00] [type=x, v={'a[0]'}] [red]x[/red] <b>html</b>"
+
+
+def test_an_answer_streams_onto_the_screen_and_into_the_store() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("Hello **there**.\n\n- one\n- two\n")}).chat() as chat:
+            await chat.say("hi")
+            assert chat.messages == ["hi", "Hello **there**.\n\n- one\n- two\n"]
+            assert "Hello there." in chat.text and "• one" in chat.text and "hi" in chat.text
+            assert chat.screen.query_one(Prompt).has_focus and chat.screen.query_one(Prompt).text == ""
+
+    run(body())
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_markup_is_shown_as_it_is(colours: bool) -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying(NASTY)}, name="[bold]name[/").chat() as chat:
+            if colours:
+                await chat.press("ctrl+o")
+            await chat.say(NASTY)
+            text = " ".join(chat.text.split())
+            assert text.count(" ".join(NASTY.split()[:6])) >= 2, chat.text
+            assert text.count("<b>html</b>") >= 2
+            assert "[bold]name[/" in text
+
+    run(body())
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_control_characters_reach_no_terminal(colours: bool) -> None:
+    bad = b"a\x1b[31mred\x1b]0;title\x07 b\rc\x00d\x9b1m e\xc2\x9bf\n"
+
+    async def body() -> None:
+        async with Rig({"f16": saying(bad)}).chat() as chat:
+            if colours:
+                await chat.press("ctrl+o")
+            await chat.say("x\x1b[2Jy")
+            shown = chat.text.replace("\n", "")
+            assert not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 for c in shown)
+            assert "␛[31mred␛]0;title␇" in shown and "c␀d" in shown and "x␛[2Jy" in shown
+
+    run(body())
+
+
+def test_escape_stops_an_answer_and_keeps_what_was_said() -> None:
+    async def body() -> None:
+        async with Rig({"f16": endless}, pause_s=0.01, max_tokens=None).chat() as chat:
+            await chat.say("go", wait=False)
+            await chat.until(lambda: len(chat.screen.turns.reply.text) > 5)  # type: ignore[union-attr]
+            await chat.press("escape")
+            await chat.answered()
+            message = chat.screen.dialogue.messages()[-1]
+            assert message.status == "interrupted" and len(message.text) > 5
+            await chat.say("again", wait=False)
+            await chat.until(lambda: chat.screen.turns.reply.n_tokens > 0)  # type: ignore[union-attr]
+
+    run(body())
+
+
+def test_quitting_in_mid_answer_is_quick_and_keeps_it() -> None:
+    rig = Rig({"f16": endless}, pause_s=0.01, max_tokens=None)
+    kept: list[str] = []
+
+    async def body() -> None:
+        async with rig.chat() as chat:
+            await chat.say("go", wait=False)
+            await chat.until(lambda: len(chat.screen.turns.reply.text) > 5)  # type: ignore[union-attr]
+            begun = time.monotonic()
+            await chat.press("ctrl+q")
+            assert time.monotonic() - begun < 5  # a hang, not a slow machine
+            kept.append(rig.store.messages(rig.store.conversations()[0].id)[-1].text)
+
+    run(body())
+    assert len(kept[0]) > 5
+
+
+def test_regenerating_makes_versions_that_can_be_switched() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("answer")}).chat() as chat:
+            await chat.say("question")
+            await chat.press("ctrl+r")
+            await chat.answered()
+            assert "‹ 2/2 ›" in chat.text and chat.messages == ["question", "answer"]
+            await chat.press("shift+tab", "left")
+            await chat.until(lambda: "‹ 1/2 ›" in chat.text)
+            await chat.press("right")
+            await chat.until(lambda: "‹ 2/2 ›" in chat.text)
+
+    run(body())
+
+
+def test_editing_an_earlier_message_keeps_the_old_branch() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("yes")}).chat() as chat:
+            await chat.say("first")
+            await chat.say("second")
+            await chat.press("shift+tab", "up", "up", "up", "e")
+            assert chat.screen.query_one(Prompt).text == "first"
+            chat.screen.query_one(Prompt).put("changed")
+            await chat.press("enter")
+            await chat.until(lambda: chat.messages == ["changed", "yes"])
+            await chat.answered()
+            await chat.press("ctrl+t")
+            await chat.until(lambda: "Branches" in chat.text)
+            assert all(text in chat.text for text in ("first", "second", "changed", "● "))
+            await chat.press("home", "enter")
+            await chat.until(lambda: chat.messages == ["first", "yes", "second", "yes"])
+
+    run(body())
+
+
+def test_a_redo_keeps_what_the_judge_agrees_with() -> None:
+    models = {"f16": saying("Paris, of course, in France."), "q4": saying("Paris, of course, in Texas.")}
+
+    async def body() -> None:
+        rig = Rig(models, size=(160, 40))
+        async with rig.chat() as chat:
+            plain = rig.request_fields
+            chat.screen.dialogue._fields = lambda: plain() | {"target": "q4"}
+            await chat.say("where?")
+            assert chat.messages[-1].endswith("Texas.")
+            chat.screen.dialogue._fields = plain
+            await chat.press("ctrl+g")
+            await chat.answered()
+            message = chat.screen.dialogue.messages()[-1]
+            assert message.text == "Paris, of course, in France."
+            n_agreeing = len("Paris, of course, in ")
+            assert message.record["redo"] == {"target": "f16", "n_agreeing": n_agreeing, "n_tokens": 27}
+            assert f"f16 agrees with the first {n_agreeing} of 27" in " ".join(chat.text.split())
+            assert "Paris, of course, in ▸France." in chat.text
+            assert "most precise sibling already" in str(chat.screen.redo_of(message))
+
+    run(body())
+
+
+def test_colours_tell_who_wrote_a_token_and_survive_reopening() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("abcabcabcabcabcabcabcabc"), "q4": saying("x")}).chat() as chat:
+            await chat.press("ctrl+o")
+            await chat.say("abcabcabc")
+            conversation = chat.screen.dialogue.conversation
+            assert conversation is not None
+            kinds = {kind for kind, _ in chat.screen.turns.reply.runs}  # type: ignore[union-attr]
+            assert kinds == {"target", "lookup"}
+            await chat.press("ctrl+n")
+            chat.screen.open_conversation(conversation.id)
+            await chat.until(lambda: chat.screen.query(OriginText))
+            assert chat.screen.query_one(OriginText).plain == chat.messages[-1]
+
+    run(body())
+
+
+def test_a_failing_engine_is_a_banner_with_a_way_on() -> None:
+    fails = [True]
+
+    def failing(history: object) -> object:
+        if fails[0]:
+            raise DecodeError("the engine said [/ and 'bold'")
+        return saying("back again")(history)  # type: ignore[arg-type]
+
+    async def body() -> None:
+        async with Rig({"f16": failing}).chat() as chat:  # type: ignore[dict-item]
+            await chat.say("hi")
+            assert "the engine said [/ and 'bold'" in chat.text and "Ctrl+R answers again" in chat.text
+            fails[0] = False
+            await chat.press("ctrl+r")
+            await chat.answered()
+            assert chat.messages[-1] == "back again"
+            assert not chat.screen.query_one(Banner).has_class("shown")
+
+    run(body())
+
+
+def test_the_figures_hold_only_what_is_known() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("abcabcabcabcabcabc")}).chat() as chat:
+            assert "accepted" not in chat.text and "tok/s" not in chat.text
+            await chat.say("abcabc")
+            await chat.until(lambda: "tokens a round" in chat.text)
+            assert "of 4096" in chat.text and "f16" in chat.text
+            await chat.press("ctrl+s")
+            assert not chat.screen.query_one(StatsPanel).display
+
+    run(body())
+
+
+def test_a_narrow_terminal_loses_nothing() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("word " * 60)}, size=(60, 20)).chat() as chat:
+            await chat.say("hello")
+            assert "word word" in chat.text and "Send" in chat.text
+            assert max(len(line) for line in chat.text.splitlines()) <= 60
+            for size in ((200, 50), (40, 12), (120, 40), (60, 20)):
+                await chat.pilot.resize_terminal(*size)
+                await chat.pilot.pause()
+                assert "word" in chat.text
+            assert chat.screen.query_one(MessageView).message.text == "hello"
+            await chat.press("ctrl+s")
+            await chat.until(lambda: "tokens" in chat.text)
+            await chat.press("ctrl+s")
+            await chat.press("ctrl+l")
+            await chat.until(lambda: "Search" in chat.text)
+
+    run(body())
+
+
+def test_a_message_typed_before_the_model_is_there_is_sent() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("at last")}, pause_s=0.01).chat(wait=False) as chat:
+            await chat.press("e", "a", "r", "l", "y", "enter")
+            await chat.until(lambda: chat.screen.has_begun and chat.messages[-1:] == ["at last"])
+            assert chat.messages[0] == "early"
+
+    run(body())
+
+
+def test_prompt_keys_paste_and_history() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("ok")}).chat() as chat:
+            prompt = chat.screen.query_one(Prompt)
+            await chat.press("a", "ctrl+j", "b")
+            assert prompt.text == "a\nb"
+            from textual import events
+
+            prompt.post_message(events.Paste("one\r\ntwo\nthree\n"))
+            await chat.pilot.pause()
+            assert prompt.text == "a\nbone\ntwo\nthree\n" and chat.messages == []
+            await chat.press("enter")
+            await chat.until(lambda: len(chat.messages) == 2)
+            await chat.answered()
+            assert chat.messages[0] == "a\nbone\ntwo\nthree"
+            await chat.press("up")
+            assert prompt.text == "a\nbone\ntwo\nthree"
+            await chat.press("down")
+            assert prompt.text == ""
+            await chat.press("enter")
+            assert len(chat.messages) == 2
+
+    run(body())
+
+
+def test_a_very_long_paste_becomes_an_attachment_and_is_checked() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("ok")}, n_ctx=30_000).chat() as chat:
+            from textual import events
+
+            chat.screen.query_one(Prompt).post_message(events.Paste("word " * 5_000))
+            await chat.until(lambda: "pasted text, 24.4 KiB, 25000 tokens" in chat.text)
+            await chat.say("what is this?")
+            assert chat.messages[0].startswith("pasted text:\n```\nword") and chat.messages[0].endswith("this?")
+            chat.screen.query_one(Prompt).post_message(events.Paste("word " * 7_000))
+            await chat.until(lambda: "35000 tokens" in chat.text)
+            await chat.press("x", "enter")
+            await chat.until(lambda: "the context holds 30000 tokens" in " ".join(chat.text.split()))
+            assert len(chat.messages) == 2
+
+    run(body())
