@@ -45,6 +45,9 @@ FOREIGN = {
     "huggingface_hub": ("gguf/checkpoint*.py",),
     "tokenizers": ("gguf/tokenizer.py",),
     "sentencepiece": ("gguf/tokenizer.py",),
+    "matplotlib": ("bench/plots.py",),
+    "xllamacpp": ("bench/peer_child.py",),
+    "pyarrow": ("bench/questions.py",),
     "rich": ("cli/*", "bench/*", "tui/*"),
     "click": ("cli/*", "bench/*", "tui/*"),
 }

@@ -1,0 +1,134 @@
+"""`bench speculation FAMILY`: target alone, fixed 3, the controllers, peers; five prompt classes and a long prompt.
+
+Gives the table, and which of the goals (speed by class, never slower, time to first token) were reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..gguf.family import Family
+from ..native.opening import open_model
+from ..runtime import EngineOptions
+from .cases import EDIT_CLASS, long_case
+from .local_runs import alone
+from .measurement import LONG_CLASS, Case, Contestant
+from .race import hold_race, race_result
+from .race_tables import chat_mean
+from .result import Result, Say
+from .runner import Plan
+from .settings import by_precision, speculation_settings
+from .summary import Summary, summarise
+from .tables import Table
+from .workplace import open_workplace
+
+CONTROLLERS = ("goodput", "speckv")
+NEVER_BELOW = 0.97
+TTFT_AT_MOST = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the default must reach: mean of the chat classes, and editing, times the target alone."""
+
+    chat: float
+    edit: float
+
+
+GOALS: Mapping[str, Goal] = {"f16": Goal(1.40, 2.6), "q8": Goal(1.05, 2.2), "q4": Goal(1.25, 2.8)}
+
+
+def bench_speculation(
+    family: Family,
+    options: EngineOptions,
+    cases: Sequence[Case],
+    plan: Plan,
+    say: Say,
+    *,
+    targets: Sequence[str] = (),
+    controllers: Sequence[str] = CONTROLLERS,
+    n_long: int = 1500,
+    peers: Sequence[Contestant] = (),
+) -> Result:
+    """Measures speculation on every target. n_long 0 leaves the long prompt out. Raises FamilyError, EngineError."""
+    wanted = [family.variant(name).name for name in targets] or by_precision(family.variants)
+    if n_long:
+        cases = [*cases, _long_case(family, wanted[0], n_long)]
+    with open_workplace(family, options, say=say) as place:
+        settings = [s for name in wanted for s in speculation_settings(name, place.variants, controllers=controllers)]
+        contestants = [*(place.contestant(setting) for setting in settings), *peers]
+        outcome = hold_race(contestants, cases, plan, say)
+        reference = alone(wanted[0]).name
+        summaries = summarise(outcome, reference)
+        goals = [row for name in wanted for row in goal_rows(name, summaries)]
+        return race_result(
+            "speculation",
+            f"{family.name}: speculation",
+            place,
+            outcome,
+            reference,
+            tables=(goals_table(goals),) if goals else (),
+            verdict=tuple(f"{goal.name}: {goal.sentence}" for goal in goals),
+            goals=goals,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GoalRow:
+    """One goal and what was reached; None where it was not measured."""
+
+    name: str
+    what: str
+    goal: str
+    found: float | None
+    reached: bool | None
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        found = "not measured" if self.found is None else f"{self.found:.2f}x"
+        end = {True: "reached", False: "not reached", None: ""}[self.reached]
+        return f"{self.what}: {found} (goal {self.goal}){f', {end}' if end else ''}"
+
+
+def goal_rows(target: str, summaries: Sequence[Summary]) -> list[GoalRow]:
+    """The goals of one target's default controller."""
+    name = f"{target} {CONTROLLERS[0]}"
+    summary = next((one for one in summaries if one.name == name), None)
+    if summary is None:
+        return []
+    rows = []
+    goal = GOALS.get(target)
+    if goal:
+        edit = summary.by_class.get(EDIT_CLASS)
+        rows.append(_at_least(name, "mean of the chat classes", goal.chat, chat_mean(summary)))
+        rows.append(_at_least(name, "editing", goal.edit, edit.speedup.value if edit and edit.speedup else None))
+    speedups = {c: found.speedup.value for c, found in summary.by_class.items() if found.speedup and c != LONG_CLASS}
+    worst = min(speedups, key=lambda c: speedups[c], default=None)
+    if worst is not None:
+        rows.append(_at_least(name, f"slowest class ({worst})", NEVER_BELOW, speedups[worst]))
+    long = summary.by_class.get(LONG_CLASS)
+    if long and long.ttft_ratio is not None:
+        value = long.ttft_ratio.value
+        rows.append(GoalRow(name, "time to first token", f"at most {TTFT_AT_MOST}x", value, value <= TTFT_AT_MOST))
+    return rows
+
+
+def goals_table(rows: Sequence[GoalRow]) -> Table:
+    """Goals beside what was found."""
+    said = {True: "yes", False: "no", None: "—"}
+    cells = tuple(
+        (row.name, row.what, row.goal, "—" if row.found is None else f"{row.found:.2f}x", said[row.reached])
+        for row in rows
+    )
+    return Table("Goals", ("setting", "what", "goal", "found", "reached"), cells)
+
+
+def _at_least(name: str, what: str, goal: float, found: float | None) -> GoalRow:
+    return GoalRow(name, what, f"at least {goal}x", found, None if found is None else found >= goal)
+
+
+def _long_case(family: Family, name: str, n_tokens: int) -> Case:
+    with open_model(family.path(name), vocab_only=True) as model:
+        return long_case(model.vocab, n_tokens)

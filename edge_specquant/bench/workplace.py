@@ -1,0 +1,127 @@
+"""What every bench opens: the family, the machine's profile, a runtime, a meter of energy; and closes again.
+
+Takes a family and options, gives a Workplace with byte counts and ceilings. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..engine.kv_cache import KVCache
+from ..gguf.family import Family
+from ..native.opening import open_model
+from ..native.protocol import ContextParams, Model
+from ..params import MAX_DRAFT
+from ..placement.footprint import ContextShape, footprint
+from ..placement.hardware import HardwareProfile
+from ..placement.here import probe_here
+from ..placement.power_meters import find_meter
+from ..placement.sibling import Sibling, siblings_of
+from ..runtime import EngineOptions, Runtime
+from .ceiling import MeasuredBandwidth, ceiling, measure_bandwidth
+from .cost_curve import WIDTHS, WidthCost, measure_curves
+from .energy import EnergyMeter, EnergySampler, NoEnergy
+from .environment import record_environment
+from .local_runs import LocalRuns, Setting
+from .measurement import Contestant
+
+DEFAULT_N_CTX = 2048
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Everything open. Bytes per sibling; bandwidth is None when it was not measured."""
+
+    family: Family
+    runtime: Runtime
+    hardware: HardwareProfile
+    local: LocalRuns
+    siblings: dict[str, Sibling]
+    environment: dict[str, Any]
+    bandwidth: MeasuredBandwidth | None
+    energy: EnergyMeter
+    options: EngineOptions
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Names of the siblings."""
+        return tuple(self.family.variants)
+
+    def contestant(self, setting: Setting) -> Contestant:
+        """A setting with its memory."""
+        needs = {setting.target, *setting.draft.split("+")} & set(self.siblings)
+        needs |= set(self.siblings) if setting.route else set()
+        return self.local.contestant(setting, sum(self.memory_bytes(name) for name in needs))
+
+    def memory_bytes(self, name: str, n_ctx: int | None = None, type_k: str = "f16", type_v: str = "f16") -> int:
+        """Weights, KV cache and buffers of one sibling, as the footprint has them."""
+        n_ctx = n_ctx or self.options.n_ctx or DEFAULT_N_CTX
+        shape = ContextShape(n_ctx=n_ctx, type_k=type_k, type_v=type_v, max_rows=1 + MAX_DRAFT)
+        is_arm = "asimd" in self.hardware.cpu.features
+        return footprint(self.siblings[name].card, shape, n_gpu_layers=self.options.n_gpu_layers, is_arm=is_arm).n_total
+
+    def ceiling(self, n_bytes_per_token: float | None) -> float | None:
+        """Tokens per second at which the memory's bandwidth ends it; None on GPUs or when unknown."""
+        if self.bandwidth is None or n_bytes_per_token is None:
+            return None
+        return ceiling(self.bandwidth.bytes_per_s, n_bytes_per_token)
+
+
+@contextlib.contextmanager
+def open_workplace(
+    family: Family, options: EngineOptions, *, say: Say, with_ceiling: bool = True
+) -> Iterator[Workplace]:
+    """Opens a family for measuring. Raises FamilyError, GGUFError, EngineError."""
+    hardware = probe_here()
+    say("measuring the memory's bandwidth")
+    environment = record_environment(hardware, family, options.n_threads)
+    on_gpu = options.n_gpu_layers != 0
+    bandwidth = measure_bandwidth(environment["n_threads"]) if with_ceiling and not on_gpu else None
+    meter, reasons = find_meter(uses_gpu=on_gpu)
+    siblings = {sibling.name: sibling for sibling in siblings_of(family)}
+    with contextlib.ExitStack() as stack:
+        energy: EnergyMeter = stack.enter_context(EnergySampler(meter)) if meter else NoEnergy()
+        runtime = stack.enter_context(Runtime.local(family.folder if family.manifest else _file(family), options))
+        decode_bytes = {name: sibling.n_decode_bytes for name, sibling in siblings.items()}
+        local = LocalRuns(runtime, decode_bytes=decode_bytes, energy=energy)
+        notes = [] if meter else [f"energy is unknown: {'; '.join(reasons)}"]
+        environment["energy_source"] = energy.source
+        yield Workplace(family, runtime, hardware, local, siblings, environment, bandwidth, energy, options, notes)
+
+
+def cost_curves(
+    family: Family, options: EngineOptions, *, say: Say, widths: tuple[int, ...] = WIDTHS
+) -> dict[str, tuple[WidthCost, ...]]:
+    """Seconds by width of every sibling, all open at once."""
+    with contextlib.ExitStack() as stack:
+        caches = {}
+        for name in family.variants:
+            say(f"loading {name}")
+            caches[name] = stack.enter_context(open_cache(family, name, options, max_rows=max(widths)))
+        say("measuring forwards by width")
+        return measure_curves(caches, widths=widths)
+
+
+@contextlib.contextmanager
+def open_cache(
+    family: Family, name: str, options: EngineOptions, *, max_rows: int = 1, n_ctx: int = 512
+) -> Iterator[KVCache]:
+    """A cache over a sibling of its own, outside any runtime."""
+    model: Model = open_model(
+        family.path(name), n_gpu_layers=options.n_gpu_layers, use_extra_bufts=options.use_extra_bufts
+    )
+    with contextlib.closing(model):
+        n_batch = min(512, n_ctx)
+        params = ContextParams(n_ctx=n_ctx, n_batch=n_batch, max_rows=max_rows, n_threads=options.n_threads)
+        context = model.context(params)
+        with contextlib.closing(context):
+            yield KVCache(context)
+
+
+def _file(family: Family) -> str:
+    return str(next(iter(family.variants.values())).path)

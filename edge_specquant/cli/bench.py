@@ -1,0 +1,203 @@
+"""`edge-specquant bench`: speed, ablation, reproductions, comparison. Without a name of these: the full bench."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..bench.measurement import Case
+    from ..bench.runner import Plan
+    from ..gguf.family import Family
+    from ..runtime import EngineOptions
+
+Command = Callable[..., Any]
+
+_DEFAULT_VERB = "full"
+
+
+class DefaultGroup(click.Group):
+    """`bench FAMILY` is `bench full FAMILY`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            args = [_DEFAULT_VERB, *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=DefaultGroup)
+def command() -> None:
+    """Measure a family on this machine: `bench FAMILY`, or one of the commands below.
+
+    Every bench ends with one JSON document on the last line of standard output. Nothing leaves the machine.
+    """
+
+
+_RUN_FLAGS = (
+    click.option("--budget", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds to spend."),
+    click.option("--repeats", type=click.IntRange(1), help="Fixed number of repeats instead of a budget."),
+    click.option("--max-tokens", type=click.IntRange(2), help="A cap on the tokens of each reply."),
+    click.option("--class", "classes", multiple=True, metavar="NAME", help="Only this prompt class (repeatable)."),
+    click.option("--per-class", type=click.IntRange(1), default=3, show_default=True, help="Prompts of each class."),
+    click.option("--prompts", type=click.Path(path_type=Path), help="Your prompts: JSONL with prompt, class, max_tokens."),
+)
+_PLACE_FLAGS = (
+    click.option("--threads", "n_threads", type=click.IntRange(0), default=0, help="0: the engine's choice."),
+    click.option("--ctx", "n_ctx", type=click.IntRange(256), default=4096, show_default=True, help="Context length."),
+    click.option("--gpu-layers", "n_gpu_layers", type=int, default=0, help="Layers on a GPU; -1 is all."),
+)
+_OUTPUT_FLAGS = (
+    click.option("--report", type=click.Path(path_type=Path), help="Folder for report.md, CSV files and plots."),
+    click.option("--out", type=click.Path(path_type=Path), help="File for the JSON document, for `bench compare`."),
+    click.option("--json", "only_json", is_flag=True, help="Print the JSON document only."),
+)
+_PEER_FLAG = click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    metavar="xllamacpp|URL",
+    help="Also measure llama.cpp's server (extra [peer]) or the server at URL; `ollama:MODEL` for Ollama (repeatable).",
+)
+
+
+def _with(*flags: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def add(function: Command) -> Command:
+        for flag in reversed(flags):
+            function = flag(function)
+        return function
+
+    return add
+
+
+@command.command()
+@click.argument("family")
+@_with(*_RUN_FLAGS, *_PLACE_FLAGS, _PEER_FLAG, *_OUTPUT_FLAGS)
+def full(family: str, peers: tuple[str, ...], **flags: Any) -> None:
+    """Siblings alone, draft lengths, lookup, the default; cost curves and memory."""
+    from ..bench.full import bench_full
+
+    _race(bench_full, family, peers, flags)
+
+
+@command.command()
+@click.argument("family")
+@click.option("--target", "targets", multiple=True, metavar="VARIANT", help="Only this target (repeatable).")
+@click.option("--controller", "controllers", multiple=True, default=("goodput", "speckv"), show_default=True)
+@click.option("--long", "n_long", type=click.IntRange(0), default=1500, show_default=True, help="Long prompt's tokens.")
+@_with(*_RUN_FLAGS, *_PLACE_FLAGS, _PEER_FLAG, *_OUTPUT_FLAGS)
+def speculation(family: str, peers: tuple[str, ...], **flags: Any) -> None:
+    """Target alone, fixed 3, the controllers and peers over five prompt classes; the goals beside."""
+    from ..bench.speculation import bench_speculation
+
+    names = {name: flags.pop(name) for name in ("targets", "controllers", "n_long")}
+    _race(bench_speculation, family, peers, flags, **names)
+
+
+@command.command()
+@click.argument("family")
+@click.option("--policy", default="fast", show_default=True, metavar="NAME|FILE", help="Routing policy of the routed rows.")
+@_with(*_RUN_FLAGS, *_PLACE_FLAGS, _PEER_FLAG, *_OUTPUT_FLAGS)
+def ablation(family: str, peers: tuple[str, ...], policy: str, **flags: Any) -> None:
+    """Each part alone, then all together: speed, agreement with F16, memory."""
+    from ..bench.ablation import bench_ablation
+
+    _race(bench_ablation, family, peers, flags, policy=policy)
+
+
+@command.command()
+@click.argument("family")
+@click.option("--limit", type=click.IntRange(1), default=12, show_default=True, help="Questions of each benchmark.")
+@_with(*_RUN_FLAGS, *_PLACE_FLAGS, *_OUTPUT_FLAGS)
+def specquant(family: str, limit: int, **flags: Any) -> None:
+    """Tables I and II of SpecQuant (arXiv 2609.21704) on this machine, the paper's figures beside."""
+    from ..bench.specquant import bench_specquant
+
+    _, plan, options = _take(flags)
+    opened, say, output = _open(family, flags)
+    _show(bench_specquant(opened, options, plan, say, limit=limit), output)
+
+
+@command.command()
+@click.argument("family")
+@_with(*_RUN_FLAGS, *_PLACE_FLAGS, *_OUTPUT_FLAGS)
+def speckv(family: str, **flags: Any) -> None:
+    """SpecKV's policy table (arXiv 2605.02888) with confidence intervals, in tokens a step and tokens per second."""
+    from ..bench.speckv import bench_speckv
+
+    cases, plan, options = _take(flags)
+    opened, say, output = _open(family, flags)
+    _show(bench_speckv(opened, options, cases, plan, say), output)
+
+
+@command.command()
+@click.argument("family")
+@_with(*_RUN_FLAGS, *_PLACE_FLAGS, *_OUTPUT_FLAGS)
+def bitnest(family: str, **flags: Any) -> None:
+    """BitNest's tables (speedup over F16, acceptance by workload, memory by context), the paper's figures beside."""
+    from ..bench.bitnest import bench_bitnest
+
+    cases, plan, options = _take(flags)
+    opened, say, output = _open(family, flags)
+    _show(bench_bitnest(opened, options, cases, plan, say), output)
+
+
+@command.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+@_with(*_OUTPUT_FLAGS)
+def compare(before: Path, after: Path, **flags: Any) -> None:
+    """What changed from the document BEFORE to AFTER, with significance."""
+    from ..bench.compare import compare as compare_documents
+    from ..bench.document import read_document
+
+    _show(compare_documents(read_document(before), read_document(after)), flags)
+
+
+def _race(bench: Command, family: str, peers: tuple[str, ...], flags: dict[str, Any], **extra: Any) -> None:
+    """The common frame of the benches that run cases."""
+    from ..bench.peers import open_peers
+
+    cases, plan, options = _take(flags)
+    opened, say, output = _open(family, flags)
+    targets = extra.get("targets", ())
+    with open_peers(peers, opened, options, targets=targets, say=say) as contestants:
+        result = bench(opened, options, cases, plan, say, peers=contestants, **extra)
+    _show(result, output)
+
+
+def _take(flags: dict[str, Any]) -> tuple[list[Case], Plan, EngineOptions]:
+    """Removes the flags of runs and place, and builds what they say. Raises UsageError, FileError."""
+    from ..bench.cases import load_cases
+    from ..bench.runner import Plan
+    from ..runtime import EngineOptions
+
+    cases = load_cases(
+        flags.pop("prompts"),
+        classes=flags.pop("classes"),
+        max_tokens=flags.pop("max_tokens"),
+        per_class=flags.pop("per_class"),
+    )
+    plan = Plan(budget_s=flags.pop("budget"), repeats=flags.pop("repeats"))
+    names = ("n_threads", "n_ctx", "n_gpu_layers")
+    return cases, plan, EngineOptions(**{name: flags.pop(name) for name in names}, snapshot_bytes=0)
+
+
+def _open(family: str, flags: dict[str, Any]) -> tuple[Family, Callable[[str], None], dict[str, Any]]:
+    """(the family, progress, the output flags that are left)."""
+    from ..gguf.convert import ensure_family
+    from ._bench_output import progress_line
+    from ._progress import step_progress
+
+    with step_progress() as progress:
+        return ensure_family(family, progress), progress_line(flags["only_json"]), flags
+
+
+def _show(result: Any, flags: dict[str, Any]) -> None:
+    from ._bench_output import show
+
+    show(result, **flags)
