@@ -52,15 +52,15 @@ def fetch(repo: str, revision: str | None, say: Callable[[str], None]) -> Snapsh
     """Downloads (or finds) one revision. Raises CheckpointError in one sentence for whatever went wrong."""
     from huggingface_hub import constants
 
+    say(f"asking the hub for {repo}")
     note = None
-    try:
-        folder = _snapshot(repo, revision, say, offline=constants.HF_HUB_OFFLINE)
-    except _NoNetworkError as error:
+    offline = bool(constants.HF_HUB_OFFLINE)
+    if not offline:
         try:
-            folder = _snapshot(repo, revision, say, offline=True)
-        except CheckpointError:
-            raise CheckpointError(f"{repo} is not in the cache and the hub cannot be reached: {error}") from error
-        note = f"the hub could not be reached ({error}): used the cached copy of {repo}"
+            _require_known(repo, revision)
+        except _NoNetworkError as error:
+            offline, note = True, f"the hub could not be reached ({error}): used the cached copy of {repo}"
+    folder = _snapshot(repo, revision, say, offline=offline, unreachable=note is not None)
     commit = folder.name if re.fullmatch(r"[0-9a-f]{40}", folder.name) else revision
     return Snapshot(folder, commit, note)
 
@@ -69,45 +69,57 @@ class _NoNetworkError(Exception):
     """The hub did not answer; the cache may help."""
 
 
-def _snapshot(repo: str, revision: str | None, say: Callable[[str], None], *, offline: bool) -> Path:
+def _require_known(repo: str, revision: str | None) -> None:
+    """Asks once: a missing network is told apart from a missing model. Raises CheckpointError, _NoNetworkError."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        HfApi().model_info(repo, revision=revision)
+    except RepositoryNotFoundError as error:
+        raise CheckpointError(f"the hub has no {repo}, or it is gated: accept its licence there and log in") from error
+    except RevisionNotFoundError as error:
+        raise CheckpointError(f"{repo} has no revision '{revision}'") from error
+    except HfHubHTTPError as error:
+        raise CheckpointError(f"the hub refused {repo}: {_first_line(error)}") from error
+    except Exception as error:  # the client's own transport errors differ between its versions
+        raise _NoNetworkError(_first_line(error)) from error
+
+
+def _snapshot(repo: str, revision: str | None, say: Callable[[str], None], *, offline: bool, unreachable: bool) -> Path:
     """First the small files, then only the weights that the index names."""
-    say(f"fetching {repo}")
-    folder = _download(repo, revision, list(_SMALL_FILES), offline)
-    if not (folder / "config.json").is_file():
-        raise CheckpointError(f"{repo} has no config.json; it is no checkpoint that can be converted")
-    index = read_json(folder / INDEX_NAME)
-    weight_map = (index or {}).get("weight_map", {})
-    wanted = sorted({str(shard) for shard in weight_map.values()}) or ["model.safetensors"]
-    say(f"fetching {len(wanted)} weight file{'s' if len(wanted) > 1 else ''} of {repo}")
-    folder = _download(repo, revision, [*_SMALL_FILES, *wanted], offline)
+    patterns = list(_SMALL_FILES)
+    try:
+        folder = _download(repo, revision, patterns, offline)
+        if not (folder / "config.json").is_file():
+            raise CheckpointError(f"{repo} has no config.json; it is no checkpoint that can be converted")
+        weight_map = (read_json(folder / INDEX_NAME) or {}).get("weight_map", {})
+        wanted = sorted({str(shard) for shard in weight_map.values()}) or ["model.safetensors"]
+        say(f"fetching {len(wanted)} weight file{'s' if len(wanted) > 1 else ''} of {repo}")
+        folder = _download(repo, revision, [*patterns, *wanted], offline)
+    except _NotCachedError as error:
+        why = "the hub cannot be reached" if unreachable else "this is offline mode (HF_HUB_OFFLINE)"
+        raise CheckpointError(f"{repo} is not in the cache, and {why}") from error
     if not any((folder / name).is_file() for name in wanted):
         raise CheckpointError(_why_no_weights(repo, revision, offline))
     return folder
 
 
+class _NotCachedError(Exception):
+    """Asked for what is not on this disk."""
+
+
 def _download(repo: str, revision: str | None, patterns: list[str], offline: bool) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=patterns, local_files_only=offline))
-    except RepositoryNotFoundError as error:
-        raise CheckpointError(f"the hub has no {repo}, or it is gated: accept its licence there and log in") from error
-    except RevisionNotFoundError as error:
-        raise CheckpointError(f"{repo} has no revision '{revision}'") from error
-    except LocalEntryNotFoundError as error:
-        if offline:
-            raise CheckpointError(f"{repo} is not in the cache, and this is offline mode (HF_HUB_OFFLINE)") from error
-        raise _NoNetworkError(_first_line(error)) from error
-    except HfHubHTTPError as error:
-        raise CheckpointError(f"the hub refused {repo}: {_first_line(error)}") from error
-    except (OSError, ValueError) as error:
-        raise _NoNetworkError(_first_line(error)) from error
+    except Exception as error:  # the client's own transport errors differ between its versions
+        if offline and isinstance(error, LocalEntryNotFoundError):
+            raise _NotCachedError from error
+        broken = f"fetching {repo} broke off: {_first_line(error)}; run the command again to go on"
+        raise CheckpointError(broken) from error
 
 
 def _why_no_weights(repo: str, revision: str | None, offline: bool) -> str:
