@@ -34,6 +34,8 @@ _FILE_TYPES = {
     "Q3_K": "LLAMA_FTYPE_MOSTLY_Q3_K_M",
     "Q2_K": "LLAMA_FTYPE_MOSTLY_Q2_K",
 }
+_MAX_BUFFER_BYTES = 256 << 20  # of rows in work at once; the engine's default of 8 GiB would hold any tensor whole
+_UNNAMED_WEIGHT_TYPES = {"BF16": 30}  # ggml.h; the bindings have no constant for it
 
 
 def quantize(
@@ -59,6 +61,7 @@ def quantize(
     params.allow_requantize = True
     params.quantize_output_tensor = True
     params.pure = True
+    params.max_buf_size = _MAX_BUFFER_BYTES
     kept: list[Any] = []  # ctypes storage that must outlive the call
     if tensor_types:
         params.tt_overrides = _overrides(lib, tensor_types, kept)
@@ -82,7 +85,7 @@ def _file_type(lib: Any, ftype: str) -> int:
 
 def _weight_type(lib: Any, name: str) -> int:
     try:
-        return int(getattr(lib, f"GGML_TYPE_{name.upper()}"))
+        return int(_UNNAMED_WEIGHT_TYPES.get(name.upper()) or getattr(lib, f"GGML_TYPE_{name.upper()}"))
     except AttributeError:
         raise UsageError(f"'{name}' is not a weight type this engine knows") from None
 
