@@ -72,7 +72,7 @@ def join_gpus(
         match = _match(device, nvidia, visible, nvidia_devices) if _is_nvidia(device) else None
         shares_host = device.kind == "igpu" or (unified_host and device.n_total is not None and not _has_own(match))
         profiles.append(_profile(device, match, "host" if shares_host else "own"))
-    if nvidia and not nvidia_devices and visible != ():
+    if nvidia and not unique and not nvidia_devices and visible != ():
         readings.note("gpu.engine", f"the engine was built without CUDA, so it cannot use {nvidia[0].name}")
     if visible == ():
         readings.note("gpu.cuda_visible", f"CUDA_VISIBLE_DEVICES={cuda_visible!r} hides every NVIDIA GPU")

@@ -162,6 +162,12 @@ def test_an_engine_without_cuda_beside_a_card_says_so(kit, tmp_path):
     assert "built without CUDA" in {item.field: item.reason for item in profile.missing}["gpu.engine"]
 
 
+def test_a_card_that_the_engine_reaches_through_vulkan_is_no_complaint(kit, tmp_path):
+    devices = [EngineDevice("Vulkan0", "NVIDIA GeForce RTX 4090", "gpu", 22 * kit.GIB, 24 * kit.GIB)]
+    profile = kit.Machine(kit.meminfo(16, 10), devices, kit.fake_nvml(kit.FakeGpu())).probe(tmp_path)
+    assert "gpu.engine" not in {item.field for item in profile.missing}
+
+
 def test_mig_slices_and_visible_devices(kit, tmp_path):
     gpus = (
         NvmlGpu(0, "A100", "GPU-aa", mig_uuids=("MIG-1", "MIG-2")),
