@@ -78,7 +78,8 @@ class SpeculationParams:
     n_draft: draft tokens per round; None lets the controller decide.
     controller: "goodput", "fixed", "entropy" or "speckv"; n_draft given means "fixed".
     accept: "match" (keep a draft token when the target samples the same) or "rejection" (Leviathan et al. 2023).
-    strict: re-decode near-ties at width 1, so that output does not depend on batch width.
+    strict: decode only at widths that compute the same bits here, so that output depends on model and prompt alone.
+    pad: widen a batch to the cheapest width at or above it. transplant: take the target's KV cells over for the draft.
     """
 
     draft: str | None = None
@@ -86,8 +87,12 @@ class SpeculationParams:
     controller: str = "goodput"
     accept: str = "match"
     strict: bool = False
+    pad: bool = True
+    transplant: bool = True
 
     def __post_init__(self) -> None:
+        if self.controller not in CONTROLLERS:
+            raise UsageError(f"controller is '{self.controller}'; it must be one of {', '.join(CONTROLLERS)}")
         if self.n_draft is not None:
             _check("n_draft", self.n_draft, 0 <= self.n_draft <= MAX_DRAFT, f"between 0 and {MAX_DRAFT}")
         if self.accept not in ACCEPT_RULES:
@@ -96,6 +101,7 @@ class SpeculationParams:
 
 MAX_DRAFT = 48  # widest draft one round may carry; contexts reserve output rows for it
 ACCEPT_RULES = ("match", "rejection")
+CONTROLLERS = ("goodput", "fixed", "entropy", "speckv")
 
 
 def _check(name: str, value: float, ok: bool, allowed: str) -> None:

@@ -10,12 +10,19 @@ from .errors import UsageError
 from .params import SamplingParams, SpeculationParams
 
 
+MAX_LOGPROBS = 20
+ON_FULL = ("stop", "shift")
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """prompt (one user turn), or messages (a conversation), or prompt_tokens (ids, used as they are).
 
     raw: the prompt is continued as it is, without the chat template. target: a variant, None for the plan's choice.
     max_tokens None is as many as the context holds. stop: texts that end the reply and are not shown.
+    grammar: GBNF the reply must follow; json_schema: the same by schema ({} is any JSON). logprobs: log-probabilities
+    of each token and of that many alternatives. on_full: "stop" ends a reply where the context is full, "shift" drops
+    the oldest turns but the system prompt and goes on.
     earlier_reply: ids of another sibling's reply to the same prompt (a redo); it is verified like one long draft, kept
     as far as the target agrees (its tokens have the origin "agreed"), and gone on with from there.
     """
@@ -29,6 +36,10 @@ class Request:
     max_tokens: int | None = None
     min_tokens: int = 0
     stop: Sequence[str] = ()
+    grammar: str | None = None
+    json_schema: Mapping[str, Any] | None = None
+    logprobs: int | None = None
+    on_full: str = "stop"
     earlier_reply: Sequence[int] = ()
     sampling: SamplingParams = field(default_factory=SamplingParams)
     speculation: SpeculationParams = field(default_factory=SpeculationParams)
@@ -41,6 +52,12 @@ class Request:
             raise UsageError(f"max_tokens is {self.max_tokens}; it must be 0 or more")
         if self.min_tokens < 0:
             raise UsageError(f"min_tokens is {self.min_tokens}; it must be 0 or more")
+        if self.grammar is not None and self.json_schema is not None:
+            raise UsageError("give grammar or json_schema, not both")
+        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
+            raise UsageError(f"logprobs is {self.logprobs}; it must be between 0 and {MAX_LOGPROBS}")
+        if self.on_full not in ON_FULL:
+            raise UsageError(f"on_full is '{self.on_full}'; it must be one of {', '.join(ON_FULL)}")
 
     def as_messages(self) -> list[Mapping[str, Any]]:
         """The conversation, system prompt first."""

@@ -1,4 +1,5 @@
-"""The drafter seam: who guesses the next tokens. `lookup.py` copies from the text, `model_drafter.py` asks a sibling.
+"""The drafter seam: who guesses the next tokens. `lookup.py` copies from the text, `model_drafter.py` asks a sibling,
+`portfolio.py` chooses among several.
 
 A drafter keeps its own state in step with the history by being told what was accepted. Knows nothing of the target.
 """
@@ -10,20 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .sampling import Distribution, TokenSampler
-
-
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """What a drafter knows about one draft token: its place in the draft, its probability, the entropy in nats.
-
-    source names the drafter; match_length is the n-gram length a lookup matched. None is not measured.
-    """
-
-    position: int
-    source: str
-    confidence: float | None = None
-    entropy: float | None = None
-    match_length: int | None = None
+from .signals import Offer, Signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +38,10 @@ class Drafter(Protocol):
         """A new request: history is the prompt (and the first token)."""
         ...
 
+    def offer(self, history: Sequence[int]) -> Offer | None:
+        """What it could propose now; None is nothing. Costs microseconds."""
+        ...
+
     def propose(self, history: Sequence[int], limit: int, go_on: GoOn, sampler: TokenSampler) -> Draft:
         """At most `limit` tokens that may follow; asks go_on after each whether another is wanted.
 
@@ -73,6 +65,11 @@ class NoDrafter:
 
     def begin(self, history: Sequence[int]) -> None:
         """Nothing to do."""
+
+    def offer(self, history: Sequence[int]) -> Offer | None:
+        """Nothing."""
+        del history
+        return None
 
     def propose(self, history: Sequence[int], limit: int, go_on: GoOn, sampler: TokenSampler) -> Draft:
         """Nothing."""

@@ -11,6 +11,18 @@ from .stats import SpeculationStats
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural log-probabilities under the target's raw softmax: of the token, and of the likeliest ones, best first.
+
+    processed is the token's under the distribution it was drawn from (penalties, truncation, temperature, grammar).
+    """
+
+    logprob: float
+    processed: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """One token of a reply, or its end.
 
@@ -25,3 +37,4 @@ class TokenEvent:
     finish_reason: str | None = None
     stats: SpeculationStats | None = None
     note: str | None = None
+    logprobs: TokenLogprobs | None = None

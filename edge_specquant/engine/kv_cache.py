@@ -18,12 +18,16 @@ OnProgress = Callable[[int, int], None]
 
 
 class KVCache:
-    """Tokens held by one sequence of a context."""
+    """Tokens held by one sequence of a context.
+
+    min_width: no decode is narrower; shorter batches are padded with throw-away tokens (see `certify.py`).
+    """
 
     def __init__(self, context: Context, *, seq: int = 0) -> None:
         self.context = context
         self.tokens: list[int] = []
         self.n_refused = 0
+        self.min_width = 1
         self._seq = seq
 
     @property
@@ -33,8 +37,8 @@ class KVCache:
 
     @property
     def n_ctx(self) -> int:
-        """Cells there are."""
-        return self.context.n_ctx
+        """Cells that may be used: what padding to min_width needs is kept back."""
+        return self.context.n_ctx - (self.min_width - 1)
 
     def shared_prefix(self, tokens: Sequence[int]) -> int:
         """How many leading tokens the cache already holds."""
@@ -104,29 +108,35 @@ class KVCache:
         """The cells of what is held, as bytes."""
         return self.context.save_state(seq=self._seq)
 
-    def extend_padded(self, tokens: Sequence[int], n_pad: int, n_rows: int) -> Logits:
-        """As `extend` in one decode, widened by n_pad throw-away tokens that leave no cell behind.
+    def extend_padded(self, tokens: Sequence[int], n_rows: int, width: int) -> Logits:
+        """As `extend`, widened to `width` by throw-away tokens that leave no cell behind.
 
-        Widths differ in cost (see placement/calibrate.py); a wider batch can be the cheaper one. Only for caches that
-        can truncate. Rows are those of the last n_rows real tokens.
+        Widths differ in cost (placement/cost_curve.py); a wider batch can be the cheaper one. Padding is left out where
+        the context has no room for it, or for more tokens than one batch.
         """
-        if not n_pad:
-            return self._decode(tokens, n_rows)
-        n_kept = self.n_past + len(tokens)
-        rows = self._decode([*tokens, *([tokens[-1]] * n_pad)], n_rows + n_pad)
-        self.truncate(n_kept)
-        return rows[:n_rows]
+        n = len(tokens)
+        if n > self.context.n_batch:
+            return self.extend(tokens, n_rows)
+        return self._decode(tokens, n_rows, min(width - n, self.context.max_rows - n_rows))
 
-    def _decode(self, tokens: Sequence[int], n_rows: int) -> Logits:
-        n_past = self.n_past
+    def _decode(self, tokens: Sequence[int], n_rows: int, n_pad: int = 0) -> Logits:
+        """One decode; rows of the last n_rows real tokens."""
+        n_past, n = self.n_past, len(tokens)
+        room = min(self.context.n_ctx - n_past - n, self.context.n_batch - n)
+        n_pad = max(0, min(max(n_pad, self.min_width - n), room))
+        batch = [*tokens, *([tokens[-1]] * n_pad)] if n_pad else tokens
+        n_asked = n_rows + n_pad if n_rows else 0
         try:
-            rows = self.context.decode(tokens, n_past, n_rows, seq=self._seq)
+            rows = self.context.decode(batch, n_past, n_asked, seq=self._seq)
         except EngineError:
             if not self.context.truncate(n_past, seq=self._seq):
                 self._forget()
             raise
         self.tokens.extend(tokens)
-        return rows
+        if n_pad and not self.context.truncate(self.n_past, seq=self._seq):
+            self._forget()
+            self.n_refused += 1
+        return rows[:n_rows]
 
     def _forget(self) -> None:
         self.context.clear(seq=self._seq)

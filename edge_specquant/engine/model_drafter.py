@@ -1,81 +1,115 @@
 """Drafts by a sibling: greedy or sampled token by token, its KV cache kept in step with the history.
 
 Each accepted token is decoded once: accepted draft cells stay. After a fully accepted draft the cache lacks the last
-draft token, which the next proposal decodes together with the token that followed it.
+draft token, which the next proposal decodes together with the token that followed it. A draft may itself be sped up by
+lookup (a cascade): guesses copied from the text ride along in its batch and stand where the draft agrees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..errors import ContextFullError
 from ..native.protocol import Logits
-from .draft import NOTHING, Draft, GoOn, Signals
+from .draft import NOTHING, Draft, GoOn
 from .kv_cache import KVCache
+from .lookup import NgramIndex
 from .sampling import Distribution, TokenSampler, draw
+from .signals import Offer, Signals
 
-TRANSPLANT_FROM = 64  # tokens the draft lacks from which copying the target's cells beats decoding them
+TRANSPLANT_FROM = 48  # tokens the draft lacks from which copying the target's cells beats decoding them
 _DRAFT_STREAM = 0x5EED_D4AF
+
+RideAlong = Callable[[int], int]
+"""Length of a lookup's match -> how many guesses to send along; from measured cost."""
+
+
+@dataclass(slots=True)
+class _Made:
+    """A draft in the making."""
+
+    tokens: list[int] = field(default_factory=list)
+    signals: list[Signals] = field(default_factory=list)
+    distributions: list[Distribution] = field(default_factory=list)
+    finished: bool = False
 
 
 class ModelDrafter:
     """A sibling on its own KV cache. target: whose cells may be taken over instead of prefilling.
 
     wants_distributions: record q for the rejection rule. n_vocab: ids at or beyond it are never proposed.
+    wants_entropy: measure it for controllers that ask for it. ride_along: how many lookup guesses to try per step.
     """
 
     def __init__(
-        self, name: str, cache: KVCache, *, n_vocab: int, target: KVCache | None, wants_distributions: bool = False
+        self,
+        name: str,
+        cache: KVCache,
+        *,
+        n_vocab: int,
+        target: KVCache | None,
+        wants_distributions: bool = False,
+        wants_entropy: bool = False,
+        ride_along: RideAlong | None = None,
     ) -> None:
         self.name = name
         self._cache = cache
         self._target = target
         self._n_vocab = n_vocab
         self._wants_distributions = wants_distributions
+        self._wants_entropy = wants_entropy
+        self._ride_along = None if wants_distributions else ride_along
+        self._index = NgramIndex()
         self._n_before = 0
         self._scratch = np.empty(n_vocab, dtype=np.float32)
 
     def begin(self, history: Sequence[int]) -> None:
-        """Reuses the common prefix; a long missing prompt is transplanted from the target, else decoded lazily."""
+        """Keeps the common prefix of its cells; what is missing is made up for when a draft is asked for."""
         self._cache.truncate(min(self._cache.shared_prefix(history), len(history) - 1))
-        target = self._target
-        if target is None or target.n_past - self._cache.n_past < TRANSPLANT_FROM:
-            return
-        if target.shared_prefix(history) == target.n_past and self._cache.copy_from(target):
-            self._cache.truncate(len(history) - 1)
+        self._index = NgramIndex()
+
+    def offer(self, history: Sequence[int]) -> Offer | None:
+        """Always something, until its context is full."""
+        n_max = self._cache.n_ctx - len(history)
+        if n_max < 1:
+            return None
+        behind = len(history) - self._cache.n_past
+        return Offer(self.name, n_max, n_behind=1 if self._may_transplant(behind) else behind)
 
     def propose(self, history: Sequence[int], limit: int, go_on: GoOn, sampler: TokenSampler) -> Draft:
         """Up to `limit` tokens; nothing when its own context is full."""
         limit = min(limit, self._cache.n_ctx - len(history))
         if limit < 1:
             return NOTHING
+        self._catch_up(history)
+        if self._ride_along is not None:
+            self._index.update(history)
         self._n_before = len(history)
-        tokens: list[int] = []
-        signals: list[Signals] = []
-        distributions: list[Distribution] = []
-        pending: Sequence[int] = history[self._cache.n_past :]
-        while True:
+        made = _Made()
+        text = [*history]
+        while not made.finished:
+            guesses = self._guesses(text, limit - len(made.tokens) - 1)
             try:
-                row = self._cache.extend(pending, 1)[0, : self._n_vocab]
+                rows = self._cache.extend([*text[self._cache.n_past :], *guesses], 1 + len(guesses))
             except ContextFullError:
                 break
-            token, distribution = self._choose(row, sampler, len(history) + len(tokens))
-            tokens.append(token)
-            if distribution is not None:
-                distributions.append(distribution)
-            signals.append(Signals(len(tokens) - 1, self.name, confidence=self._confidence(row, token)))
-            if len(tokens) >= limit or token in sampler.eog_tokens or not go_on(signals[-1]):
-                break
-            sampler.accept(token)
-            pending = (token,)
-        return Draft(
-            tuple(tokens),
-            (self.name,) * len(tokens),
-            tuple(signals),
-            tuple(distributions) if self._wants_distributions else None,
-        )
+            for row, guess in zip(rows[:, : self._n_vocab], (*guesses, None), strict=True):
+                token = self._take(row, made, sampler, len(text))
+                text.append(token)
+                done = len(made.tokens) >= limit or token in sampler.eog_tokens
+                made.finished = done or not go_on(made.signals[-1])
+                if made.finished:
+                    break
+                sampler.accept(token)
+                if token != guess:
+                    break
+            self._cache.truncate(len(text) - 1)  # the last token was never decoded; disagreed guesses go
+        origins = (self.name,) * len(made.tokens)
+        distributions = tuple(made.distributions) if self._wants_distributions else None
+        return Draft(tuple(made.tokens), origins, tuple(made.signals), distributions)
 
     def accepted(self, n: int) -> None:
         """Keeps the cells of the history and of the n accepted tokens."""
@@ -83,6 +117,39 @@ class ModelDrafter:
 
     def close(self) -> None:
         """The cache belongs to the session."""
+
+    # -- one step ---------------------------------------------------------------------------------------------------
+
+    def _take(self, row: Logits, made: _Made, sampler: TokenSampler, position: int) -> int:
+        """Reads one draft token off a row."""
+        token, distribution = self._choose(row, sampler, position)
+        made.tokens.append(token)
+        if distribution is not None:
+            made.distributions.append(distribution)
+        made.signals.append(self._signals(row, token, len(made.tokens) - 1))
+        return token
+
+    def _guesses(self, text: Sequence[int], room: int) -> list[int]:
+        """What a lookup would copy, as far as the measured cost of riding along allows."""
+        if self._ride_along is None or room < 1:
+            return []
+        found = self._index.find(text)
+        if found is None:
+            return []
+        start, match_length = found
+        n = min(self._ride_along(match_length), room, self._cache.context.max_rows - 1)
+        return [token for token in text[start : start + n] if token < self._n_vocab]
+
+    def _catch_up(self, history: Sequence[int]) -> None:
+        """Takes the target's cells over where the draft is far behind; it decodes the rest itself."""
+        target = self._target
+        if target is None or not self._may_transplant(len(history) - self._cache.n_past):
+            return
+        if self._cache.copy_from(target):
+            self._cache.truncate(len(history) - 1)
+
+    def _may_transplant(self, behind: int) -> bool:
+        return self._target is not None and behind >= TRANSPLANT_FROM
 
     def _choose(self, row: Logits, sampler: TokenSampler, position: int) -> tuple[int, Distribution | None]:
         if sampler.plain_greedy:
@@ -92,8 +159,14 @@ class ModelDrafter:
         distribution = sampler.distribution(row)
         return draw(distribution, sampler.seed ^ _DRAFT_STREAM, position), distribution
 
-    def _confidence(self, row: Logits, token: int) -> float:
-        """softmax(row)[token], without a copy of the row."""
-        np.subtract(row, row[token], out=self._scratch)
-        np.exp(self._scratch, out=self._scratch)
-        return 1.0 / max(float(self._scratch.sum()), 1e-30)
+    def _signals(self, row: Logits, token: int, position: int) -> Signals:
+        """Confidence (softmax of the row at the token) and, where wanted, the entropy; the row is not copied."""
+        shifted = np.subtract(row, row.max(), out=self._scratch[: row.size])
+        chosen = float(shifted[token])
+        if not self._wants_entropy:
+            total = float(np.exp(shifted, out=shifted).sum())
+            return Signals(position, self.name, confidence=float(np.exp(chosen)) / total)
+        weights = np.exp(shifted)
+        total = float(weights.sum())
+        entropy = float(np.log(total) - np.dot(weights, np.maximum(shifted, -1e4)) / total)
+        return Signals(position, self.name, confidence=float(np.exp(chosen)) / total, entropy=max(0.0, entropy))

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .draft import NOTHING, Draft, Drafter, GoOn, Signals
+from .draft import NOTHING, Draft, Drafter, GoOn
 from .draft_length import Controller
 from .kv_cache import KVCache
 from .sampling import TokenSampler
+from .signals import Choice, Offer, Signals
 from .stats import RoundRecord
 
 ORIGIN = "agreed"
@@ -64,6 +65,10 @@ class RedoDrafter:
         self._on_track, self._is_awake = bool(self._reply), False
         self._follow(history)
 
+    def offer(self, history: Sequence[int]) -> Offer | None:
+        """The inner drafter's; while on track the whole rest of the reply is proposed, whoever asks."""
+        return self._inner.offer(history)
+
     def propose(self, history: Sequence[int], limit: int, go_on: GoOn, sampler: TokenSampler) -> Draft:
         """The next tokens of the earlier reply, or the inner drafter's; nothing in the round between the two."""
         was_on_track = self._on_track
@@ -108,6 +113,10 @@ class RedoController:
         self._judging = self._drafter.on_track
         return self._widest if self._judging else self._inner.limit()
 
+    def choose(self, offers: Sequence[Offer], limit: int) -> Choice | None:
+        """The inner controller's choice: it is asked about the inner drafters only."""
+        return self._inner.choose(offers, limit)
+
     def observe(self, record: RoundRecord) -> None:
         """The inner controller learns from its own rounds only."""
         if not self._judging:
@@ -121,3 +130,8 @@ class RedoController:
     def reason(self) -> str:
         """The inner controller's reason."""
         return self._inner.reason
+
+    @property
+    def speedup_estimate(self) -> float | None:
+        """The inner controller's, of the rounds after the earlier reply."""
+        return self._inner.speedup_estimate

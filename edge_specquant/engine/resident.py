@@ -5,6 +5,7 @@ Each resident keeps one KV cache per session that uses it; eviction frees contex
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -50,18 +51,23 @@ class Residents:
         self.budget = budget
         self._held: OrderedDict[str, Resident] = OrderedDict()
         self.n_evicted = 0
+        self._loading = threading.RLock()
 
     def get(self, name: str, *, keep: frozenset[str] = frozenset()) -> Resident:
-        """The resident, loaded if need be; never evicts those in `keep`. Raises ModelLoadError."""
-        found = self._held.get(name)
-        if found is None:
-            self._make_room(self._size_of(name), keep)
-            begun = time.perf_counter()
-            model = self._loader(name)
-            found = Resident(name, model, self._size_of(name), time.perf_counter() - begun)
-            self._held[name] = found
-        self._held.move_to_end(name)
-        return found
+        """The resident, loaded if need be; never evicts those in `keep`. Raises ModelLoadError.
+
+        From any thread: two who ask for the same model get the same one.
+        """
+        with self._loading:
+            found = self._held.get(name)
+            if found is None:
+                self._make_room(self._size_of(name), keep)
+                begun = time.perf_counter()
+                model = self._loader(name)
+                found = Resident(name, model, self._size_of(name), time.perf_counter() - begun)
+                self._held[name] = found
+            self._held.move_to_end(name)
+            return found
 
     def held(self) -> tuple[Resident, ...]:
         """What is in memory, least recently used first."""

@@ -8,23 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from ..errors import VocabularyError
+from ..errors import GrammarError, VocabularyError
 from ..native.protocol import ContextParams, Model
+from ..native.sampler import Grammar
 from ..params import SamplingParams, SpeculationParams
-from .draft import Drafter, NoDrafter
-from .draft_length import Controller, Fixed
+from .cascade import best_gain, riders
+from .certify import Certificate
+from .costs import Costs, Curve
+from .draft import Drafter
+from .draft_length import Controller, Entropy, Fixed
 from .events import TokenEvent
+from .goodput import Goodput
 from .kv_cache import KVCache, OnProgress
 from .lookup import LookupDrafter
 from .model_drafter import ModelDrafter
+from .portfolio import Portfolio
 from .redo import RedoController, RedoDrafter
 from .resident import Residents
 from .sampling import TokenSampler
 from .snapshots import Snapshots
 from .stream import Job, stream
+from .strictness import certificate
 
 DEFAULT_N_DRAFT = 3
+ENTROPY_LONGEST = 16
+LOOKUP = "lookup"
+WORTH_LOADING = 1.03  # what a perfect draft must gain before a sibling is loaded to draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +52,43 @@ class ReplyPlan:
     stops: Sequence[str] = ()
     on_prefill: OnProgress | None = None
     earlier_reply: Sequence[int] = ()
+    draft_is_wish: bool = True
+    grammar: str | None = None
+    n_logprobs: int | None = None
+    n_keep: int | None = None
+
+
+CurvesOf = Callable[[str], "tuple[Curve, Curve] | None"]
+"""A sibling's measured cost as target and as draft, by name."""
+
+CertificateOf = Callable[[str, Model, KVCache], Certificate]
+"""The certificate of a target; may empty its cache to measure."""
+
+
+def _no_curves(name: str) -> None:
+    del name
 
 
 class Session:
-    """Caches over residents. context_params(variant) sizes a sibling's context; snapshots keep branches left behind."""
+    """Caches over residents. context_params(variant) sizes a sibling's context; snapshots keep branches left behind.
+
+    curves and certificates come from whoever knows the files; without them costs are learnt and strict measures anew.
+    """
 
     def __init__(
         self,
         residents: Residents,
         context_params: Callable[[str], ContextParams],
         snapshots: Snapshots | None = None,
+        *,
+        curves: CurvesOf = _no_curves,
+        certificate: CertificateOf | None = None,
     ) -> None:
         self._residents = residents
         self._context_params = context_params
         self._snapshots = Snapshots(0) if snapshots is None else snapshots
+        self._curves = curves
+        self._certificate = certificate or _measure_certificate
         self._stopped = False
         self._targets: set[str] = set()
         self._caches: dict[str, tuple[Model, KVCache]] = {}
@@ -66,19 +100,23 @@ class Session:
         model, target = self._cache(plan.target, plan)
         self._targets.add(plan.target)
         self.notices += self._snapshots.prepare(plan.target, target, plan.prompt, can_truncate=model.can_truncate)
-        drafter = self._drafter(plan, model, target)
+        costs = self._costs(plan)
+        widest = target.context.max_rows - 1
+        controller = self._controller(plan, costs, widest)
+        drafter: Drafter = Portfolio(self._drafters(plan, model, target, costs), controller.choose)
         sampler = TokenSampler(
             plan.sampling,
             target.context.n_vocab,
+            grammar=self._grammar(plan, model, target),
             eog_tokens=model.vocab.eog_tokens,
             min_tokens=plan.min_tokens,
             vocab_handle=getattr(model.vocab, "handle", None),
             n_ctx=target.n_ctx,
         )
-        controller = _controller(plan.speculation, drafter)
         if plan.earlier_reply and model.can_truncate:
-            drafter = RedoDrafter(plan.earlier_reply, drafter)
-            controller = RedoController(drafter, controller, target.context.max_rows - 1)
+            redo = RedoDrafter(plan.earlier_reply, drafter)
+            drafter, controller = redo, RedoController(redo, controller, widest)
+        near_tie = self._strict(plan, model, target)
         job = Job(
             prompt=plan.prompt,
             target=target,
@@ -90,7 +128,12 @@ class Session:
             stops=plan.stops,
             accept=plan.speculation.accept,
             on_prefill=plan.on_prefill,
+            n_logprobs=plan.n_logprobs,
+            near_tie=near_tie,
+            n_keep=plan.n_keep,
         )
+        if plan.speculation.pad and costs.is_calibrated and model.can_truncate:
+            job.width = costs.padded
         yield from stream(job)
 
     def cancel(self) -> None:
@@ -110,6 +153,11 @@ class Session:
         known = self._caches.get(name)
         return known[1].n_past if known else 0
 
+    def n_shared(self, name: str, prompt: Sequence[int]) -> int:
+        """Leading tokens of the prompt that the sibling's cache holds."""
+        known = self._caches.get(name)
+        return known[1].shared_prefix(prompt) if known else 0
+
     def keep(self) -> None:
         """Writes the branches held, the ones in the caches too, to the snapshot files if there are any."""
         for resident in self._residents.held():
@@ -128,24 +176,74 @@ class Session:
                 known[1].context.abort()
         return known
 
-    def _drafter(self, plan: ReplyPlan, target_model: Model, target: KVCache) -> Drafter:
+    def _grammar(self, plan: ReplyPlan, model: Model, target: KVCache) -> Grammar | None:
+        if plan.grammar is None:
+            return None
+        handle = getattr(model.vocab, "handle", None)
+        if handle is None:
+            raise GrammarError("this backend has no vocabulary that a grammar could use")
+        return Grammar(plan.grammar, handle, target.context.n_vocab)
+
+    # -- drafters ---------------------------------------------------------------------------------------------------
+
+    def _controller(self, plan: ReplyPlan, costs: Costs, widest: int) -> Controller:
+        wish = plan.speculation
+        if wish.n_draft is not None or wish.controller == "fixed":
+            return Fixed(DEFAULT_N_DRAFT if wish.n_draft is None else wish.n_draft)
+        if plan.draft == "none":
+            return Fixed(0)
+        if wish.controller == "entropy":
+            return Entropy(min(widest, ENTROPY_LONGEST))
+        return Goodput(costs, widest)
+
+    def _drafters(self, plan: ReplyPlan, target_model: Model, target: KVCache, costs: Costs) -> list[Drafter]:
+        """In the order of preference; a sibling that cannot pay here is left out unless it was asked for by name."""
         if plan.draft == "none" or plan.speculation.n_draft == 0:
-            return NoDrafter()
+            return []
         if not target_model.can_truncate:
             self.notices.append(f"no draft: the KV cache of {plan.target} cannot drop rejected tokens")
-            return NoDrafter()
-        if plan.draft == "lookup":
-            return LookupDrafter()
-        model, cache = self._cache(plan.draft, plan, second=plan.draft == plan.target)
-        if ":" in plan.draft:  # siblings were proven equal when the family was opened
+            return []
+        made: list[Drafter] = []
+        for name in plan.draft.split("+"):
+            if name == LOOKUP:
+                made.append(LookupDrafter())
+            elif plan.draft_is_wish or not costs.knows(name) or best_gain(costs, name) >= WORTH_LOADING:
+                made.append(self._model_drafter(name, plan, target_model, target))
+            else:
+                self.notices.append(f"{name} does not draft: even a perfect draft would not pay on this machine")
+        return made
+
+    def _model_drafter(self, name: str, plan: ReplyPlan, target_model: Model, target: KVCache) -> Drafter:
+        model, cache = self._cache(name, plan, second=name == plan.target)
+        if ":" in name:  # siblings were proven equal when the family was opened
             require_same_vocabulary(target_model, model)
+        curves = self._curves(name)
         return ModelDrafter(
-            plan.draft,
+            name,
             cache,
             n_vocab=min(target.context.n_vocab, cache.context.n_vocab),
-            target=target,
-            wants_distributions=plan.speculation.accept == "rejection",
+            target=target if plan.speculation.transplant else None,
+            wants_distributions=plan.speculation.accept == "rejection" and not plan.sampling.greedy,
+            wants_entropy=plan.speculation.controller in ("entropy", "speckv"),
+            ride_along=partial(riders, curves[0]) if curves and LOOKUP in plan.draft else None,
         )
+
+    def _costs(self, plan: ReplyPlan) -> Costs:
+        target = self._curves(plan.target)
+        drafts = {name: curves[1] for name in plan.draft.split("+") if (curves := self._curves(name)) is not None}
+        return Costs(target[0] if target else None, drafts)
+
+    def _strict(self, plan: ReplyPlan, model: Model, target: KVCache) -> float | None:
+        """Sets the narrowest width; returns the near-tie threshold where widths alone cannot make it exact."""
+        target.min_width = 1
+        if not plan.speculation.strict or not model.can_truncate:
+            return None
+        certificate = self._certificate(plan.target, model, target)
+        if certificate.min_width is None:
+            self.notices.append("strict: no two widths agree bit for bit here; near-ties are decoded again at width 1")
+            return certificate.near_tie
+        target.min_width = certificate.min_width
+        return None
 
 
 def require_same_vocabulary(target: Model, draft: Model) -> None:
@@ -159,7 +257,7 @@ def require_same_vocabulary(target: Model, draft: Model) -> None:
             )
 
 
-def _controller(speculation: SpeculationParams, drafter: Drafter) -> Controller:
-    if isinstance(drafter, NoDrafter):
-        return Fixed(0)
-    return Fixed(DEFAULT_N_DRAFT if speculation.n_draft is None else speculation.n_draft)
+def _measure_certificate(name: str, model: Model, target: KVCache) -> Certificate:
+    del name
+    target.truncate(0)
+    return certificate(target.context, model.vocab, None)

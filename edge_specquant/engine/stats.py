@@ -6,16 +6,22 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from .signals import Signals
+
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One draft/verify round: tokens drafted and accepted, seconds each side took, verify width with padding."""
+    """One draft/verify round: who drafted, tokens drafted and accepted, seconds each side took, verify width with
+    padding, tokens in the context before it, and what the drafter knew of each token."""
 
     n_drafted: int
     n_accepted: int
     draft_s: float
     verify_s: float
     width: int
+    n_past: int = 0
+    source: str = "none"
+    signals: tuple[Signals, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class SpeculationStats:
     verify_s: float
     speedup_estimate: float | None
     n_draft_reason: str
+    n_shifted: int = 0
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -82,6 +89,7 @@ class StatsBuilder:
     n_accepted: int = 0
     speedup_estimate: float | None = None
     n_draft_reason: str = ""
+    n_shifted: int = 0
     origins: Counter[str] = field(default_factory=Counter)
     _tried: Counter[int] = field(default_factory=Counter)
     _kept: Counter[int] = field(default_factory=Counter)
@@ -114,4 +122,5 @@ class StatsBuilder:
             verify_s=self.verify_s,
             speedup_estimate=self.speedup_estimate,
             n_draft_reason=self.n_draft_reason,
+            n_shifted=self.n_shifted,
         )

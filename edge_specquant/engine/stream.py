@@ -7,24 +7,33 @@ yielded, so a closed iterator leaves nothing to mend. Knows nothing of files, pr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from ..errors import AbortedError, PromptTooLongError, UsageError
 from ..native.protocol import Logits, Vocab
 from .draft import NOTHING, Draft, Drafter
 from .draft_length import Controller
-from .events import TokenEvent
+from .events import TokenEvent, TokenLogprobs
 from .kv_cache import KVCache, OnProgress
 from .sampling import TokenSampler
 from .stats import RoundRecord, StatsBuilder
 from .text import TextStream
 from .verify import Verdict, verify
 
+_ENDLESS = 1 << 40
+
 
 @dataclass(slots=True)
 class Job:
-    """One request, ready for the loop. max_tokens None is as many as the context holds."""
+    """One request, ready for the loop. max_tokens None is as many as the context holds.
+
+    width: tokens a verify batch needs -> tokens it is padded to (the cheapest width at or above).
+    near_tie: greedy rows whose top two logits are closer are decoded again at width 1 (strict, without certificate).
+    n_keep: when the context is full, keep so many leading tokens and the newer half of the rest, and go on; None stops.
+    """
 
     prompt: Sequence[int]
     target: KVCache
@@ -36,6 +45,10 @@ class Job:
     stops: Sequence[str] = ()
     accept: str = "match"
     on_prefill: OnProgress | None = None
+    width: Callable[[int], int] = lambda n: n
+    n_logprobs: int | None = None
+    near_tie: float | None = None
+    n_keep: int | None = None
     history: list[int] = field(default_factory=list)
 
 
@@ -70,7 +83,11 @@ class _Run:
         self.history = job.history
         self.history[:] = job.prompt
         room = job.target.n_ctx - len(job.prompt)
-        self.left = room if job.max_tokens is None else min(job.max_tokens, room)
+        self.shifts = job.n_keep is not None
+        self.left = job.max_tokens if job.max_tokens is not None else _ENDLESS
+        if not self.shifts:
+            self.left = min(self.left, room)
+        self.position = len(job.prompt)
         self.text = TextStream(job.stops)
         self.stats = StatsBuilder(n_prompt=len(job.prompt))
         self.started = time.perf_counter()
@@ -86,7 +103,8 @@ class _Run:
                 if token in self.job.sampler.eog_tokens:
                     yield self.last_event("stop")
                     return
-                yield self._emit(token, origins[i] if i < verdict.n_accepted else "target")
+                origin = origins[i] if i < verdict.n_accepted else "target"
+                yield self._emit(token, origin, verdict.logprobs[i] if verdict.logprobs else None)
                 if self.text.stopped:
                     yield self.last_event("stop")
                     return
@@ -98,6 +116,7 @@ class _Run:
 
     def last_event(self, finish_reason: str) -> TokenEvent:
         self.stats.n_draft_reason = self.job.controller.reason
+        self.stats.speedup_estimate = self.job.controller.speedup_estimate
         return TokenEvent(self.text.flush(), finish_reason=finish_reason, stats=self.stats.build())
 
     def _prefill(self) -> Verdict:
@@ -116,7 +135,10 @@ class _Run:
     def _round(self) -> tuple[Draft, Verdict]:
         """Draft, verify, commit."""
         job, history = self.job, self.history
+        if self.shifts and len(history) + job.target.context.max_rows > job.target.n_ctx:
+            self._shift()
         begun = time.perf_counter()
+        n_past = len(history)
         limit = min(job.controller.limit(), self.left - 1, job.target.context.max_rows - 1)
         if job.target.n_refused:
             limit = 0  # a cache that cannot drop a rejected suffix must not be given one
@@ -124,13 +146,24 @@ class _Run:
         if limit > 0:
             draft = job.drafter.propose(history, limit, job.controller.should_continue, job.sampler.fork())
         drafted = time.perf_counter()
-        rows = job.target.extend([*history[job.target.n_past :], *draft.tokens], 1 + len(draft.tokens))
+        pending = [*history[job.target.n_past :], *draft.tokens]
+        width = job.width(len(pending))
+        rows = job.target.extend_padded(pending, 1 + len(draft.tokens), width)
         verdict = self._judge(draft, rows)
         job.target.truncate(len(history) + verdict.n_accepted)
         history.extend(verdict.tokens)
         job.drafter.accepted(verdict.n_accepted)
         done = time.perf_counter()
-        record = RoundRecord(len(draft.tokens), verdict.n_accepted, drafted - begun, done - drafted, len(rows))
+        record = RoundRecord(
+            n_drafted=len(draft.tokens),
+            n_accepted=verdict.n_accepted,
+            draft_s=drafted - begun,
+            verify_s=done - drafted,
+            width=max(width, len(pending)),
+            n_past=n_past,
+            source=draft.origins[0] if draft.origins else "none",
+            signals=draft.signals,
+        )
         job.controller.observe(record)
         self.stats.add_round(record)
         self.stats.decode_s += done - begun
@@ -138,15 +171,45 @@ class _Run:
 
     def _judge(self, draft: Draft, rows: Logits) -> Verdict:
         job = self.job
-        return verify(
-            draft, rows, job.sampler, len(self.history), accept=job.accept, eog_tokens=job.sampler.eog_tokens
+        verdict = verify(
+            draft,
+            rows,
+            job.sampler,
+            self.position,
+            accept=job.accept,
+            eog_tokens=job.sampler.eog_tokens,
+            recheck=None if job.near_tie is None or len(rows) == 1 else self._recheck,
+            n_logprobs=job.n_logprobs,
         )
+        self.position += len(verdict.tokens)
+        return verdict
 
-    def _emit(self, token: int, origin: str) -> TokenEvent:
+    def _recheck(self, i: int, row: Logits) -> Logits | None:
+        """Row i again at width 1 when its top two are a near-tie (the cells after it go; the draft ends there)."""
+        second, first = np.partition(row, -2)[-2:]
+        if first - second >= (self.job.near_tie or 0.0):
+            return None
+        target = self.job.target
+        known = target.tokens[: len(self.history) + i]
+        target.truncate(len(known) - 1)
+        fresh: Logits = target.extend(known[target.n_past :], 1)[0]
+        return fresh
+
+    def _shift(self) -> None:
+        """Forgets the older half of what is not to be kept; caches follow by their common prefix."""
+        job, history = self.job, self.history
+        keep = min(job.n_keep or 0, job.target.n_ctx // 2)
+        n_dropped = (len(history) - keep) // 2
+        del history[keep : keep + n_dropped]
+        job.target.hold(history[:-1])
+        job.drafter.begin(history)
+        self.stats.n_shifted += n_dropped
+
+    def _emit(self, token: int, origin: str, logprobs: TokenLogprobs | None) -> TokenEvent:
         self.left -= 1
         self.stats.n_generated += 1
         self.stats.origins[origin] += 1
         if self.stats.ttft_s is None:
             self.stats.ttft_s = time.perf_counter() - self.started
         text = self.text.feed(self.job.vocab.piece(token))
-        return TokenEvent(text, token, origin)
+        return TokenEvent(text, token, origin, logprobs=logprobs)

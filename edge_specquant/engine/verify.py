@@ -14,9 +14,12 @@ import numpy as np
 
 from ..native.protocol import Logits
 from .draft import Draft
+from .events import TokenLogprobs
 from .sampling import Distribution, TokenSampler, draw, hashed_uniform
 
 Recheck = Callable[[int, Logits], Logits | None]
+
+LOGPROB_FLOOR = -9999.0  # stands for "impossible" where JSON has no -inf, as in OpenAI's interface
 
 # Streams of hashed noise that keep the coin and the redraw independent of the draft's draw.
 _ACCEPT_STREAM, _RESIDUAL_STREAM = 0x5EED_ACCE, 0x5EED_0DD5
@@ -33,6 +36,7 @@ class Verdict:
     n_accepted: int
     ended: bool = False
     rechecked: bool = False
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 def verify(
@@ -44,14 +48,16 @@ def verify(
     accept: str = "match",
     eog_tokens: frozenset[int] = frozenset(),
     recheck: Recheck | None = None,
+    n_logprobs: int | None = None,
 ) -> Verdict:
     """Judges a draft of n tokens by n + 1 rows (n + 1, n_vocab); row i is the target's answer at position + i.
 
     `sampler.accept` is called for every token of the verdict and no other. recheck(i, row) may return a fresh row for
-    position i, after which later rows are void.
+    position i, after which later rows are void. n_logprobs asks for log-probabilities with so many alternatives.
     """
     by_rejection = accept == "rejection" and draft.distributions is not None and not sampler.params.greedy
     tokens: list[int] = []
+    logprobs: list[TokenLogprobs] = []
     for i, row in enumerate(rows):
         fresh = recheck(i, row) if recheck else None
         row = row if fresh is None else fresh
@@ -61,12 +67,29 @@ def verify(
             token = _accept_or_redraw(proposed, p, draft.distributions[i], sampler.seed, position + i)
         else:
             token = sampler.choose(row, position + i)
+        if n_logprobs is not None:
+            logprobs.append(token_logprobs(row, token, n_logprobs, sampler))
         sampler.accept(token)
         tokens.append(token)
         stands = token == proposed
         if token in eog_tokens or fresh is not None or not stands:
-            return Verdict(tuple(tokens), i + stands, ended=token in eog_tokens, rechecked=fresh is not None)
-    return Verdict(tuple(tokens), len(tokens) - 1)
+            ended, rechecked = token in eog_tokens, fresh is not None
+            return Verdict(tuple(tokens), i + stands, ended=ended, rechecked=rechecked, logprobs=tuple(logprobs))
+    return Verdict(tuple(tokens), len(tokens) - 1, logprobs=tuple(logprobs))
+
+
+def token_logprobs(row: Logits, token: int, n_top: int, sampler: TokenSampler) -> TokenLogprobs:
+    """Raw log-softmax of the row (n_vocab,) at the token and its n_top best; the token's processed log-probability."""
+    shifted = row.astype(np.float64) - float(row.max())
+    log_total = float(np.log(np.exp(shifted).sum()))
+    best = np.argpartition(-row, min(n_top, row.size - 1))[:n_top]
+    best = best[np.argsort(-row[best], kind="stable")]
+    processed = sampler.distribution(row).probability(token)
+    return TokenLogprobs(
+        logprob=float(shifted[token]) - log_total,
+        processed=float(np.log(processed)) if processed > 0 else LOGPROB_FLOOR,
+        top=tuple((int(t), float(shifted[t]) - log_total) for t in best),
+    )
 
 
 def _accept_or_redraw(proposed: int, p: Distribution, q: Distribution, seed: int, position: int) -> int:

@@ -1,0 +1,91 @@
+"""What a forward of n tokens costs here: a calibrated curve, corrected by the rounds that really ran.
+
+Without a calibration it starts from a plain guess and learns. Pure. Knows nothing of models or tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+_GUESSED_FIRST_S = 0.05
+_GUESSED_SLOPE = 0.35  # each further token, as a share of the first; learnt away within a few rounds
+_MEMORY = 0.2  # weight of the newest round in a running average
+
+
+class Curve(Protocol):
+    """Seconds of one forward by width and by tokens already in the context (placement/cost_curve.py)."""
+
+    def decode_s(self, width: int, n_past: int = 0) -> float:
+        """Seconds of a forward of `width` tokens."""
+        ...
+
+    def cheapest_width(self, width: int) -> int:
+        """The width at or above this one that costs least."""
+        ...
+
+
+class Guess:
+    """A straight line for machines that were not calibrated."""
+
+    def decode_s(self, width: int, n_past: int = 0) -> float:
+        """Seconds of a forward of `width` tokens."""
+        del n_past
+        return _GUESSED_FIRST_S * (1 + _GUESSED_SLOPE * (width - 1))
+
+    def cheapest_width(self, width: int) -> int:
+        """The width itself."""
+        return width
+
+
+class Costs:
+    """The target's and the drafts' curves. `observe_*` keep them honest while the machine's speed drifts.
+
+    Every width has its own correction; widths never run share the average one.
+    """
+
+    def __init__(self, target: Curve | None = None, drafts: Mapping[str, Curve] | None = None) -> None:
+        self._target: Curve = target or Guess()
+        self._drafts = dict(drafts or {})
+        self._by_width: dict[int, float] = {}
+        self._overall = 1.0
+        self._draft_factor: dict[str, float] = {}
+        self.is_calibrated = target is not None
+
+    def knows(self, source: str) -> bool:
+        """Whether both the target's and this draft's curve were measured."""
+        return self.is_calibrated and source in self._drafts
+
+    def verify_s(self, width: int, n_past: int) -> float:
+        """Seconds of a target forward of `width` tokens."""
+        return self._target.decode_s(width, n_past) * self._by_width.get(width, self._overall)
+
+    def padded(self, width: int) -> int:
+        """The cheapest width at or above this one."""
+        return self._target.cheapest_width(width)
+
+    def draft_s(self, source: str, width: int, n_past: int) -> float:
+        """Seconds of a draft forward; lookups cost nothing."""
+        if source == "lookup":
+            return 0.0
+        curve = self._drafts.get(source)
+        seconds = self._target.decode_s(width, n_past) / 2 if curve is None else curve.decode_s(width, n_past)
+        return seconds * self._draft_factor.get(source, self._overall)
+
+    def observe_verify(self, width: int, n_past: int, seconds: float) -> None:
+        """A target forward took so long."""
+        factor = seconds / self._target.decode_s(width, n_past)
+        known = self._by_width.get(width)
+        if known is None and not self._by_width:
+            self._overall = factor
+        self._by_width[width] = factor if known is None else known + _MEMORY * (factor - known)
+        self._overall += _MEMORY * (factor - self._overall)
+
+    def observe_draft(self, source: str, n_drafted: int, n_past: int, seconds: float) -> None:
+        """n draft tokens took so long together."""
+        expected = n_drafted * self.draft_s(source, 1, n_past) / self._draft_factor.get(source, self._overall)
+        if expected <= 0:
+            return
+        factor = seconds / expected
+        known = self._draft_factor.get(source, factor)
+        self._draft_factor[source] = known + _MEMORY * (factor - known)

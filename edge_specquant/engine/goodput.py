@@ -1,0 +1,133 @@
+"""The default controller: draft while it raises expected tokens per expected second, and not at all where nothing does.
+
+A round with n draft tokens, of which token i is accepted with probability p_i if those before it were, yields
+1 + sum_k prod_{i<=k} p_i tokens and costs the draft plus a target forward of the padded width. Costs are measured
+(`costs.py`), probabilities learnt (`acceptance.py`). A ledger keeps the whole reply within 3 % of the target alone:
+when a round's worst case is not covered, the round is plain. Pure. In the spirit of SpecDec++ and TETRIS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .acceptance import Acceptance
+from .costs import Costs
+from .signals import Choice, Offer, Signals
+from .stats import RoundRecord
+
+ALLOWED_LOSS = 0.03  # share of the target-alone time that a reply may lose
+_OPENING_CREDIT = 1.0  # in single-token forwards of the target: what the first bet may cost
+_MIN_GAIN = 1.02  # a draft must promise this much over plain decoding
+_LOOK_AHEAD = 8
+_CANDIDATES = (*range(1, 17), 19, 23, 27, 31, 39, 47)
+
+
+class Goodput:
+    """One per request."""
+
+    def __init__(self, costs: Costs, widest: int) -> None:
+        self._costs = costs
+        self._widest = widest
+        self._acceptance = Acceptance()
+        self._n_past = 0
+        self._spent_s = 0.0
+        self._alone_s = 0.0
+        self._survival = 1.0
+        self._expected = 1.0
+        self._draft_spent_s = 0.0
+        self._why = "nothing drafted yet"
+        self._saved_best = 1.0
+
+    @property
+    def reason(self) -> str:
+        """Why n_draft is what it is."""
+        return self._why
+
+    @property
+    def speedup_estimate(self) -> float | None:
+        """Time the target alone would have taken over the time taken, decoding only."""
+        return self._alone_s / self._spent_s if self._spent_s > 0 else None
+
+    def limit(self) -> int:
+        """Any length: `choose` and `should_continue` decide."""
+        return self._widest
+
+    def choose(self, offers: Sequence[Offer], limit: int) -> Choice | None:
+        """The offer and length with the most expected tokens per second; None is plain decoding."""
+        self._survival, self._expected, self._draft_spent_s = 1.0, 1.0, 0.0
+        alone = 1.0 / self._costs.verify_s(1, self._n_past)
+        best: Choice | None = None
+        best_rate = alone * _MIN_GAIN
+        for index, offer in enumerate(offers):
+            for n in _CANDIDATES:
+                if n > min(limit, offer.n_max):
+                    break
+                rate = self._rate(offer, n)
+                if rate > best_rate and self._covered(offer, n):
+                    best, best_rate = Choice(index, n), rate
+        self._explain(offers, best, best_rate / alone)
+        if best is not None and offers[best.index].match_length is None:
+            return Choice(best.index, min(limit, offers[best.index].n_max))  # `should_continue` ends it
+        return best
+
+    def should_continue(self, signals: Signals) -> bool:
+        """Whether some longer draft is expected to pay for itself at the rate reached so far."""
+        if signals.match_length is not None:
+            return True
+        self._survival *= self._acceptance.of(signals)
+        self._expected += self._survival
+        drafted = signals.position + 1
+        step = self._costs.draft_s(signals.source, 1, self._n_past)
+        self._draft_spent_s += step
+        now_s = self._draft_spent_s + self._verify_s(drafted)
+        rate = max(self._expected / now_s, 1.0 / self._costs.verify_s(1, self._n_past))
+        ahead = self._acceptance.at_start(signals.source, None)
+        gained, reach = 0.0, self._survival
+        for more in range(1, _LOOK_AHEAD + 1):
+            reach *= ahead
+            gained += reach
+            cost = more * step + self._verify_s(drafted + more) - self._verify_s(drafted)
+            if gained > rate * cost:
+                return True
+        return False
+
+    def observe(self, record: RoundRecord) -> None:
+        """Learns costs and acceptance; books the round in the ledger."""
+        n_tokens = record.n_accepted + 1
+        self._costs.observe_verify(record.width, record.n_past, record.verify_s)
+        if record.n_drafted and record.source != "lookup":
+            self._costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s)
+        self._spent_s += record.draft_s + record.verify_s
+        self._alone_s += n_tokens * self._costs.verify_s(1, record.n_past)
+        self._n_past = record.n_past + n_tokens
+        if record.n_drafted:
+            self._acceptance.learn(record.signals, record.n_accepted)
+        else:
+            self._acceptance.age()
+
+    def _verify_s(self, n_draft: int) -> float:
+        return self._costs.verify_s(self._costs.padded(1 + n_draft), self._n_past)
+
+    def _draft_s(self, offer: Offer, n: int) -> float:
+        step = self._costs.draft_s(offer.source, 1, self._n_past)
+        catch_up = self._costs.draft_s(offer.source, offer.n_behind, self._n_past) if offer.n_behind > 1 else step
+        return catch_up + (n - 1) * step
+
+    def _rate(self, offer: Offer, n: int) -> float:
+        p = self._acceptance.at_start(offer.source, offer.match_length)
+        expected = 1 + sum(p**k for k in range(1, n + 1))
+        return expected / (self._draft_s(offer, n) + self._verify_s(n))
+
+    def _covered(self, offer: Offer, n: int) -> bool:
+        """Whether the ledger bears the round's worst case: nothing accepted."""
+        one = self._costs.verify_s(1, self._n_past)
+        credit = ALLOWED_LOSS * self._alone_s + _OPENING_CREDIT * one + (self._alone_s - self._spent_s)
+        return self._draft_s(offer, n) + self._verify_s(n) - one <= credit
+
+    def _explain(self, offers: Sequence[Offer], best: Choice | None, gain: float) -> None:
+        if best is not None:
+            self._why = f"{offers[best.index].source}: {best.n} ahead promised {gain:.2f}x"
+        elif offers:
+            self._why = "no draft length pays here"
+        else:
+            self._why = "nothing to copy and no draft"
