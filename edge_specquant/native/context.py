@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import AbortedError, ContextError, ContextFullError, DecodeError, UsageError
 from .abort import AbortFlag
 from .library import engine, log_sink
-from .protocol import ContextParams, Logits
+from .protocol import Chunk, ContextParams, Logits
 
 _GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
 _FLASH_AUTO, _FLASH_OFF, _FLASH_ON = -1, 0, 1
@@ -77,6 +77,29 @@ class NativeContext:
         batch.n_tokens = n
         self._raise_for(engine().llama_decode(self.handle, batch), n_past, n)
         return self._rows(n_rows)
+
+    def decode_mixed(self, chunks: Sequence[Chunk]) -> list[Logits]:
+        """Several sequences in one decode, one chunk a sequence; the rows of each, views that the next decode
+        overwrites. After an error the cells of every chunk from its n_past on are undefined.
+        """
+        n, n_rows = sum(len(chunk.tokens) for chunk in chunks), sum(chunk.n_rows for chunk in chunks)
+        if not 0 < n <= self.n_batch or n_rows > self.max_rows:
+            limits = f"n_batch {self.n_batch}, max_rows {self.max_rows}"
+            raise DecodeError(f"a mixed batch of {n} tokens and {n_rows} logits rows; it must fit {limits}")
+        at = 0
+        for chunk in chunks:
+            end = at + len(chunk.tokens)
+            self._tokens[at:end] = chunk.tokens
+            self._positions[at:end] = np.arange(chunk.n_past, chunk.n_past + end - at, dtype=np.int32)
+            self._seqs[at:end] = chunk.seq
+            self._outputs[at:end] = 0
+            self._outputs[end - chunk.n_rows : end] = 1
+            at = end
+        self._batch.n_tokens = n
+        self._raise_for(engine().llama_decode(self.handle, self._batch), chunks[0].n_past, n)
+        rows = self._rows(n_rows)
+        starts = np.cumsum([0, *(chunk.n_rows for chunk in chunks)])
+        return [rows[start : start + chunk.n_rows] for start, chunk in zip(starts, chunks, strict=False)]
 
     def truncate(self, n: int, *, seq: int = 0) -> bool:
         """Keeps positions 0..n-1; False when this kind of cache cannot drop a suffix (llama_memory_seq_rm)."""
@@ -159,6 +182,7 @@ class NativeContext:
         native.abort_callback_data = self.abort_flag.data
         if params.eval_callback is not None:
             native.cb_eval = params.eval_callback
+            native.cb_eval_user_data = params.eval_callback_data
         return native
 
     def _make_batch(self, lib: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AbortedError, ContextFullError, DecodeError
-from .protocol import ContextParams, Logits
+from .protocol import Chunk, ContextParams, Logits
 
 NextLogits = Callable[[Sequence[int]], Logits]
 
@@ -123,6 +123,16 @@ class FakeContext:
         self.decoded += tokens
         self.widths.append(n)
         return np.stack(rows) if rows else np.empty((0, self.n_vocab), dtype=np.float32)
+
+    def decode_mixed(self, chunks: Sequence[Chunk]) -> list[Logits]:
+        """As NativeContext.decode_mixed; a batch is counted once in `widths`."""
+        n, n_rows = sum(len(chunk.tokens) for chunk in chunks), sum(chunk.n_rows for chunk in chunks)
+        if not 0 < n <= self.n_batch or n_rows > self.max_rows:
+            raise DecodeError(f"a mixed batch of {n} tokens and {n_rows} rows; at most {self.n_batch}, {self.max_rows}")
+        n_before = len(self.widths)
+        rows = [self.decode(chunk.tokens, chunk.n_past, chunk.n_rows, seq=chunk.seq) for chunk in chunks]
+        self.widths[n_before:] = [n]
+        return rows
 
     def truncate(self, n: int, *, seq: int = 0) -> bool:
         """Keeps n cells, unless told to refuse this call."""

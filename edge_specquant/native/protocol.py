@@ -24,7 +24,8 @@ class ContextParams:
 
     n_ctx, n_batch in tokens; max_rows is the most logits rows one decode may return (it sizes the compute buffer).
     type_k/type_v are KV cache types ("f16", "q8_0", "q4_0"); a quantized V cache needs flash attention.
-    n_seq sequences share the cells. eval_callback is a C callback object (see `eval_callback.py`), kept alive here.
+    n_seq sequences share the cells. eval_callback is a C callback object (see `eval_callback.py`), kept alive here;
+    eval_callback_data is the address handed to it.
     """
 
     n_ctx: int = 4096
@@ -39,6 +40,17 @@ class ContextParams:
     swa_full: bool = True
     offload_kqv: bool = True
     eval_callback: Any = None
+    eval_callback_data: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one sequence adds to a mixed batch: tokens at position n_past; logits of the last n_rows are wanted."""
+
+    tokens: Sequence[int]
+    n_past: int
+    n_rows: int
+    seq: int
 
 
 class Vocab(Protocol):
@@ -89,6 +101,13 @@ class Context(Protocol):
 
         Shape (n_rows, n_vocab), float32, a view that the next decode overwrites.
         Raises ContextFullError, AbortedError, DecodeError. len(tokens) <= n_batch, n_rows <= max_rows.
+        """
+        ...
+
+    def decode_mixed(self, chunks: Sequence[Chunk]) -> list[Logits]:
+        """Several sequences in one decode; each chunk's rows, (n_rows, n_vocab), views as those of `decode`.
+
+        The tokens of all chunks fit n_batch, their rows max_rows. On an error the cells of every chunk are undefined.
         """
         ...
 

@@ -1,7 +1,8 @@
 """The engine's process: `python -m edge_specquant.runtime.child`, frames on stdin and stdout (`wire.py`).
 
-The main thread answers requests in order; one thread reads frames, one writes them, one sends signs of life. It ends
-with its parent, however that ends. Standard output and error go where the parent pointed stderr: the log.
+The main thread (and with n_parallel others like it) answers requests in order; one thread reads frames, one writes
+them, one sends signs of life. It ends with its parent, however that ends. Standard output and error go where the parent
+pointed stderr: the log.
 """
 
 from __future__ import annotations
@@ -89,14 +90,26 @@ class _Serving:
         elif kind == "close":
             for reply in tuple(self._replies.values()):
                 reply.cancel()
-            self._jobs.put(None)
+            for _ in range(self._engine.options.n_parallel):
+                self._jobs.put(None)
 
     def run(self) -> None:
         """Answers until closed."""
+        others = [
+            threading.Thread(target=self._work, name=f"engine-{number}", daemon=True)
+            for number in range(1, self._engine.options.n_parallel)
+        ]
+        for other in others:
+            other.start()
+        self._work()
+        for other in others:
+            other.join()
+        self._engine.close()
+
+    def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             with self._beats:
                 job()
-        self._engine.close()
 
     def _stream(self, number: int, reply: Reply) -> None:
         self._put("started", number)
@@ -134,13 +147,20 @@ class _Beats:
         self._outbox = outbox
         self._parent_pid = parent_pid
         self._busy = threading.Event()
+        self._lock = threading.Lock()
+        self._n_busy = 0
         threading.Thread(target=self._run, name="beats", daemon=True).start()
 
     def __enter__(self) -> None:
-        self._busy.set()
+        with self._lock:
+            self._n_busy += 1
+            self._busy.set()
 
     def __exit__(self, *exc: object) -> None:
-        self._busy.clear()
+        with self._lock:
+            self._n_busy -= 1
+            if not self._n_busy:
+                self._busy.clear()
 
     def _run(self) -> None:
         while True:

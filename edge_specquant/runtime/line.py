@@ -11,17 +11,19 @@ from ..errors import UsageError
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """One caller's place. `cancelled` is set from any thread; the thread is the one that last took a step."""
+    """One caller's place. `cancelled` is set from any thread; `thread` is the one that waited for its turn."""
 
     cancelled: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
 
 class Line:
-    """First come, first served; one is served at a time."""
+    """First come, first served; n_served at a time."""
 
-    def __init__(self) -> None:
-        self._places: deque[Place] = deque()
+    def __init__(self, n_served: int = 1) -> None:
+        self._n_served = n_served
+        self._served: list[Place] = []
+        self._waiting: deque[Place] = deque()
         self._changed = threading.Condition()
 
     def wait(self, place: Place) -> bool:
@@ -31,22 +33,24 @@ class Line:
         """
         place.thread = threading.current_thread()
         with self._changed:
-            if self._places and self._places[0].thread is place.thread is threading.main_thread():
+            is_full = len(self._served) >= self._n_served
+            if is_full and place.thread is threading.main_thread() in [other.thread for other in self._served]:
                 raise UsageError("a reply is still unfinished in this thread; read it to its end or close it first")
-            self._places.append(place)
-            while self._places[0] is not place and not place.cancelled.is_set():
+            self._waiting.append(place)
+            while not self._is_next(place) and not place.cancelled.is_set():
                 self._changed.wait()
-            if not place.cancelled.is_set():
-                return True
-            self._places.remove(place)
+            is_served = not place.cancelled.is_set()
+            self._waiting.remove(place)
+            if is_served:
+                self._served.append(place)
             self._changed.notify_all()
-            return False
+            return is_served
 
     def leave(self, place: Place) -> None:
         """Ends this place's turn."""
         with self._changed:
-            if place in self._places:
-                self._places.remove(place)
+            if place in self._served:
+                self._served.remove(place)
             self._changed.notify_all()
 
     def cancel(self, place: Place) -> None:
@@ -55,12 +59,20 @@ class Line:
         with self._changed:
             self._changed.notify_all()
 
-    def served(self) -> Place | None:
-        """Whose turn it is."""
+    def is_served(self, place: Place) -> bool:
+        """Whether it is this place's turn."""
         with self._changed:
-            return self._places[0] if self._places else None
+            return place in self._served
 
     def all(self) -> list[Place]:
-        """Everyone in line, the one being served first."""
+        """Everyone in line, those being served first."""
         with self._changed:
-            return list(self._places)
+            return [*self._served, *self._waiting]
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
+
+    def _is_next(self, place: Place) -> bool:
+        return len(self._served) < self._n_served and self._waiting[0] is place

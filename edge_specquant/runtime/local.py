@@ -1,4 +1,4 @@
-"""The engine in this process: a family and options to replies, one at a time, in the order they were asked for.
+"""The engine in this process: a family and options to replies, in the order in which they were asked for.
 
 Whether it runs in a script or in the child process of a front end (`child.py`), this is what answers. Knows no pipes.
 """
@@ -30,6 +30,7 @@ from .options import EngineOptions, OnPrefill
 from .reply import Events, Reply
 from .reply_tokens import ReplyTokens
 from .siblings import choose_siblings
+from .slots import Slot, Slots
 from .status import ResidentStatus, Status
 
 DEFAULT_N_CTX = 4096
@@ -45,12 +46,13 @@ class LocalEngine:
         self.family = family
         self.options = options
         self._open_variant = open_variant or self._open_file
-        self._residents = Residents(self._load, self._size_of)
-        self._snapshots = Snapshots(options.snapshot_bytes, self._snapshot_files)
         self._files: dict[str, SnapshotFiles] = {}
-        self._session = Session(self._residents, self._context_params, self._snapshots)
-        self._line = Line()
-        self._cancelling = threading.Lock()
+        self._slots = Slots(options.n_parallel, self._load, self._size_of, self._new_snapshots, self._new_session)
+        self._line = Line(options.n_parallel)
+        self._running: dict[Place, Slot] = {}
+        self._loading = threading.local()
+        self._planning = threading.Lock()
+        self._switching = threading.Lock()
         self._template: ChatTemplate | None = None
         self._reply_tokens = ReplyTokens()
         self.notices: list[str] = []
@@ -68,8 +70,8 @@ class LocalEngine:
     def close(self) -> None:
         """Writes snapshots if there is a disk budget, frees contexts and models; twice is fine."""
         if self.options.snapshot_disk_bytes:
-            self._session.keep()
-        self._residents.close()
+            self._slots.keep()
+        self._slots.close()
 
     def siblings(self, request: Request) -> tuple[str, str]:
         """(target, draft) that would answer this request."""
@@ -77,20 +79,12 @@ class LocalEngine:
 
     def tokens(self, request: Request) -> list[int]:
         """The prompt's token ids, template applied unless raw; loads the target if it is not in memory."""
-        if request.prompt_tokens:
-            return list(request.prompt_tokens)
-        model = self._residents.get(self.siblings(request)[0]).model
-        if request.raw:
-            return with_bos(model.vocab.tokenize(request.prompt or "", parse_special=True), model.vocab)
-        if self._template is None:
-            self._template = ChatTemplate(model.chat_template, model.vocab)
-        return self._template.tokens(
-            request.as_messages(), reply_ids=lambda message: self._reply_tokens.find(message, model.vocab)
-        )
+        self._loading.place = None
+        with self._planning:
+            return self._tokens(request)
 
     def status(self) -> Status:
         """What is in memory and who waits. Call from any thread."""
-        places = self._line.all()
         residents = tuple(
             ResidentStatus(
                 name=resident.name,
@@ -98,19 +92,19 @@ class LocalEngine:
                 load_s=resident.load_s,
                 n_contexts=len(resident.contexts),
                 n_ctx=max((context.n_ctx for context in resident.contexts), default=0),
-                n_cached=self._session.n_cached(resident.name),
+                n_cached=self._slots.n_cached(resident.name),
             )
-            for resident in self._residents.held()
+            for resident in self._slots.held()
         )
         return Status(
             mode="local",
             family=self.family.name,
             pid=os.getpid(),
-            busy=bool(places),
-            n_waiting=max(0, len(places) - 1),
+            busy=bool(self._line.all()),
+            n_waiting=self._line.n_waiting,
             residents=residents,
-            n_snapshots=len(self._snapshots),
-            n_snapshot_bytes=self._snapshots.n_bytes,
+            n_snapshots=sum(len(slot.snapshots) for slot in self._slots.all),
+            n_snapshot_bytes=sum(slot.snapshots.n_bytes for slot in self._slots.all),
             notices=tuple(self.notices),
         )
 
@@ -122,40 +116,51 @@ class LocalEngine:
                 yield from self._reply(place, request, on_prefill)
             else:
                 yield TokenEvent("", finish_reason="cancelled")
+        except EngineError:
+            if not place.cancelled.is_set():
+                raise
+            yield TokenEvent("", finish_reason="cancelled")  # stopped while a model was being loaded
         finally:
-            with self._cancelling:
-                self._line.leave(place)
+            self._leave(place)
 
     def _reply(self, place: Place, request: Request, on_prefill: OnPrefill | None) -> Events:
-        self._session.resume()
-        if place.cancelled.is_set():  # between its turn and the resume
-            self._session.cancel()
-        ids: list[int] = []
-        texts: list[str] = []
-        plan: ReplyPlan | None = None
         if self.options.log_prompts:
             logger.info("request %r", request)
-        try:
+        self._loading.place = place  # models are loaded by the first step, in this thread
+        with self._planning:
             plan = self._plan(request, on_prefill)
-            for event in self._session.reply(plan):
+        slot = self._enter(place, plan)
+        ids: list[int] = []
+        texts: list[str] = []
+        try:
+            for event in slot.session.reply(plan):
                 texts.append(event.text)
                 if event.token_id is not None:
                     ids.append(event.token_id)
                 if event.finish_reason:
                     logger.debug("%s with %s: %s, %s", plan.target, plan.draft, event.finish_reason, event.stats)
                 yield event
-        except EngineError:
-            if not place.cancelled.is_set():
-                raise
-            yield TokenEvent("", finish_reason="cancelled")  # stopped while a model was being loaded
         finally:
-            self.notices = self._session.notices
-            self._finish(plan, "".join(texts), ids)
+            self.notices = slot.session.notices
+            self._remember(plan, "".join(texts), ids)
 
-    def _finish(self, plan: ReplyPlan | None, text: str, ids: list[int]) -> None:
-        if plan is None or not ids:
-            return
-        for resident in self._residents.held():
+    def _enter(self, place: Place, plan: ReplyPlan) -> Slot:
+        with self._switching:
+            slot = self._running[place] = self._slots.take(plan.target, plan.prompt)
+            slot.session.resume()
+            if place.cancelled.is_set():  # before there was anything to cancel
+                slot.session.cancel()
+            return slot
+
+    def _leave(self, place: Place) -> None:
+        with self._switching:  # so that a late cancel of this reply cannot stop the next one in its slot
+            slot = self._running.pop(place, None)
+            if slot is not None:
+                slot.is_busy = False
+        self._line.leave(place)
+
+    def _remember(self, plan: ReplyPlan, text: str, ids: list[int]) -> None:
+        for resident in self._slots.held() if ids else ():
             if resident.name == plan.target:
                 self._reply_tokens.remember(text, ids, resident.model.vocab)
         if self.options.log_prompts:
@@ -163,14 +168,15 @@ class LocalEngine:
 
     def _cancel(self, place: Place) -> None:
         self._line.cancel(place)
-        with self._cancelling:  # so that the next reply cannot begin, and be stopped, between the look and the act
-            if self._line.served() is place:
-                self._session.cancel()
+        with self._switching:
+            slot = self._running.get(place)
+            if slot is not None:
+                slot.session.cancel()
 
     def _plan(self, request: Request, on_prefill: OnPrefill | None) -> ReplyPlan:
         target, draft = self.siblings(request)
         return ReplyPlan(
-            prompt=self.tokens(request),
+            prompt=self._tokens(request),
             target=target,
             draft=draft,
             sampling=request.sampling,
@@ -182,12 +188,30 @@ class LocalEngine:
             earlier_reply=request.earlier_reply,
         )
 
+    def _tokens(self, request: Request) -> list[int]:
+        if request.prompt_tokens:
+            return list(request.prompt_tokens)
+        model = self._slots.model(self.siblings(request)[0])
+        if request.raw:
+            return with_bos(model.vocab.tokenize(request.prompt or "", parse_special=True), model.vocab)
+        if self._template is None:
+            self._template = ChatTemplate(model.chat_template, model.vocab)
+        return self._template.tokens(
+            request.as_messages(), reply_ids=lambda message: self._reply_tokens.find(message, model.vocab)
+        )
+
     # -- models and contexts ----------------------------------------------------------------------------------------
+
+    def _new_snapshots(self) -> Snapshots:
+        return Snapshots(self.options.snapshot_bytes // self.options.n_parallel, self._snapshot_files)
+
+    def _new_session(self, residents: Residents, snapshots: Snapshots) -> Session:
+        return Session(residents, lambda variant: self._context_params(residents, variant), snapshots)
 
     def _load(self, variant: str) -> Model:
         def go_on(_done: float) -> bool:
-            served = self._line.served()
-            return served is None or not served.cancelled.is_set()
+            place: Place | None = getattr(self._loading, "place", None)
+            return place is None or not place.cancelled.is_set()
 
         logger.info("loading %s of %s", variant, self.family.name)
         return self._open_variant(variant, go_on)
@@ -203,8 +227,8 @@ class LocalEngine:
     def _size_of(self, variant: str) -> int:
         return self.family.variant(variant).n_bytes
 
-    def _context_params(self, variant: str) -> ContextParams:
-        trained = self._residents.get(variant).model.n_ctx_train or DEFAULT_N_CTX
+    def _context_params(self, residents: Residents, variant: str) -> ContextParams:
+        trained = residents.get(variant).model.n_ctx_train or DEFAULT_N_CTX
         n_ctx = self.options.n_ctx or min(DEFAULT_N_CTX, trained)
         return ContextParams(
             n_ctx=n_ctx,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..errors import UsageError
+
 OnPrefill = Callable[[int, int], None]
 """Called with (tokens of the prompt decoded, tokens to decode)."""
 
@@ -17,7 +19,8 @@ class EngineOptions:
 
     target, draft: variants used where a request names none. use_extra_bufts False turns repacked weights off; None is
     the self-test's verdict. snapshot_bytes: memory for the KV cells of branches left behind; snapshot_disk_bytes: the
-    same on disk, which outlives the process (0: nothing is written). log_prompts: prompts and replies go to the log.
+    same on disk, which outlives the process (0: nothing is written). n_parallel: replies written at the same time, each
+    with n_ctx tokens of its own, decoded in mixed batches. log_prompts: prompts and replies go to the log.
     debug: figures of every reply go there, texts do not.
     """
 
@@ -30,5 +33,10 @@ class EngineOptions:
     use_extra_bufts: bool | None = None
     snapshot_bytes: int = _DEFAULT_SNAPSHOT_BYTES
     snapshot_disk_bytes: int = 0
+    n_parallel: int = 1
     log_prompts: bool = False
     debug: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_parallel < 1:
+            raise UsageError(f"n_parallel is {self.n_parallel}; it must be 1 or more")

@@ -1,8 +1,8 @@
 """The engine's process with a fault built in: `python faulty_child.py PHASE HOW LIMIT`, frames as for the real one.
 
 PHASE: start, load, prefill, draft, verify. HOW: a signal's name, "hang" (stopped), "stall" (alive, nothing done),
-"busy" (long work), "exit", "garbage" (no frames on stdout) or "error". The fault happens only while the file LIMIT is not longer than its
-allowance: one byte is added for each fault, and LIMIT's name ends in the number of faults wanted.
+"busy" (long work), "exit", "garbage" (no frames on stdout) or "error". A fault happens only as often as LIMIT's name
+says at its end: that file grows by a byte for each.
 """
 
 from __future__ import annotations

@@ -60,3 +60,22 @@ def test_the_main_thread_cannot_wait_for_itself() -> None:
     assert line.wait(Place())
     with pytest.raises(UsageError, match="unfinished"):
         line.wait(Place())
+
+
+def test_several_are_served_at_once_and_the_rest_waits() -> None:
+    line, first, second = Line(2), Place(), Place()
+    outcome: list[bool] = []
+    for place in (first, second):
+        thread = threading.Thread(target=lambda place=place: outcome.append(line.wait(place)))
+        thread.start()
+        thread.join()
+    assert outcome == [True, True] and line.is_served(first) and line.is_served(second)
+    third = Place()
+    waiting = threading.Thread(target=lambda: outcome.append(line.wait(third)))
+    waiting.start()
+    while line.n_waiting < 1:
+        time.sleep(0.001)
+    assert not line.is_served(third)
+    line.leave(second)
+    waiting.join()
+    assert line.all() == [first, third]

@@ -1,0 +1,80 @@
+"""Who writes replies: one session a slot, each with its caches and snapshots. Several slots share models and contexts.
+
+A new reply goes to the free slot whose cache begins most like its prompt. Knows no requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..engine.batching import SharedModels
+from ..engine.resident import Resident, Residents
+from ..engine.session import Session
+from ..engine.snapshots import Snapshots
+from ..native.protocol import Model
+
+MakeSession = Callable[[Residents, Snapshots], Session]
+
+
+class Slot:
+    """One session and what it holds."""
+
+    def __init__(self, residents: Residents, snapshots: Snapshots, session: Session) -> None:
+        self.residents = residents
+        self.snapshots = snapshots
+        self.session = session
+        self.is_busy = False
+
+
+class Slots:
+    """n slots over one set of models. snapshots() makes a slot's own; callers keep two threads from one slot."""
+
+    def __init__(
+        self,
+        n: int,
+        load: Callable[[str], Model],
+        size_of: Callable[[str], int],
+        snapshots: Callable[[], Snapshots],
+        make_session: MakeSession,
+    ) -> None:
+        self._shared = SharedModels(load, n) if n > 1 else None
+        self.all: list[Slot] = []
+        for number in range(n):
+            residents = Residents(self._loader(number, load), size_of)
+            kept = snapshots()
+            self.all.append(Slot(residents, kept, make_session(residents, kept)))
+
+    def take(self, target: str, prompt: Sequence[int]) -> Slot:
+        """A free slot, the one that saves most of the prompt; it is busy from now on."""
+        free = [slot for slot in self.all if not slot.is_busy]
+        slot = free[0] if len(free) == 1 else max(free, key=lambda slot: slot.session.n_shared(target, prompt))
+        slot.is_busy = True
+        return slot
+
+    def model(self, name: str) -> Model:
+        """A model's vocabulary and template, for whoever has no slot."""
+        return self.all[0].residents.get(name).model
+
+    def held(self) -> tuple[Resident, ...]:
+        """The models in memory, each once."""
+        return tuple({resident.name: resident for slot in self.all for resident in slot.residents.held()}.values())
+
+    def n_cached(self, name: str) -> int:
+        """Tokens held for this model in all slots."""
+        return sum(slot.session.n_cached(name) for slot in self.all)
+
+    def keep(self) -> None:
+        """Writes what the slots hold to the snapshot files."""
+        for slot in self.all:
+            slot.session.keep()
+
+    def close(self) -> None:
+        """Frees contexts, then models; twice is fine."""
+        for slot in self.all:
+            slot.residents.close()
+        if self._shared is not None:
+            self._shared.close()
+
+    def _loader(self, number: int, load: Callable[[str], Model]) -> Callable[[str], Model]:
+        shared = self._shared
+        return load if shared is None else lambda name: shared.view(name, number)

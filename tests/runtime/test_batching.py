@@ -1,0 +1,139 @@
+"""Replies written at the same time, in mixed batches: each answers as it would alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+from runtime_rig import GREEDY, FakeEngine, drained, fake_runtime, greedy_fake
+
+from edge_specquant.gguf.family import Family
+from edge_specquant.params import SamplingParams, SpeculationParams
+from edge_specquant.request import Request
+from edge_specquant.runtime import EngineOptions, Runtime
+
+PROMPTS = ["a" * 30, "b" * 200, "c", "d" * 90, "e" * 400, "f" * 33]
+
+
+def together(asks: Sequence[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=ask) for ask in asks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def slow_down(engine: FakeEngine) -> None:
+    """Makes the fakes' decodes long enough for others to come."""
+    import time
+
+    for model in engine.models.values():
+        for context in model.contexts:
+            context.before_decode = lambda: time.sleep(0.001)
+
+
+@pytest.mark.parametrize("draft", ["none", "lookup", "q4"])
+def test_each_answer_equals_its_solo_run(draft: str) -> None:
+    runtime, engine = fake_runtime(EngineOptions(n_ctx=1024, n_batch=256, n_parallel=3))
+    with runtime:
+        drained(
+            runtime.generate(
+                Request(prompt="x", max_tokens=2, sampling=GREEDY, speculation=SpeculationParams(draft, 3))
+            )
+        )
+        slow_down(engine)
+        got: dict[str, list[int]] = {}
+
+        def ask(prompt: str) -> None:
+            speculation = SpeculationParams(draft, 3)
+            request = Request(prompt=prompt, sampling=GREEDY, max_tokens=40, speculation=speculation)
+            got[prompt] = drained(runtime.generate(request))[1]
+
+        together([lambda prompt=prompt: ask(prompt) for prompt in PROMPTS])  # type: ignore[misc]
+        for prompt in PROMPTS:
+            assert got[prompt] == greedy_fake(runtime.tokens(Request(prompt=prompt)), 40)
+        shared = engine._slots._shared
+        assert shared is not None and shared.mixers()[0].n_mixed > 0
+
+
+def test_a_cancelled_reply_leaves_the_others_alone() -> None:
+    runtime, engine = fake_runtime(EngineOptions(n_ctx=1024, n_batch=128, n_parallel=2))
+    with runtime:
+        drained(runtime.generate(Request(prompt="x", max_tokens=2)))
+        slow_down(engine)
+        wanted = greedy_fake(runtime.tokens(Request(prompt="stays")), 300)
+        got: list[list[int]] = []
+
+        def stay() -> None:
+            got.append(drained(runtime.generate(Request(prompt="stays", sampling=GREEDY, max_tokens=300)))[1])
+
+        def come_and_go() -> None:
+            for n in range(12):
+                reply = runtime.generate(Request(prompt="g" * 60 * n + "!", sampling=GREEDY, max_tokens=50))
+                if n % 3:
+                    next(reply)
+                threading.Timer(0.002, reply.cancel).start()
+                assert drained(reply)[2].finish_reason in ("cancelled", "length")
+
+        together([stay, come_and_go])
+        assert got == [wanted]
+
+
+def test_a_conversation_finds_its_own_slot_again() -> None:
+    runtime, _ = fake_runtime(EngineOptions(n_ctx=1024, n_parallel=2))
+    with runtime:
+        requests = [Request(prompt=letter * 300, sampling=GREEDY, max_tokens=5) for letter in "ab"]
+        replies = [runtime.generate(request) for request in requests]
+
+        def in_turns() -> None:
+            for reply in replies:
+                next(reply)
+            for reply in replies:
+                drained(reply)
+
+        together([in_turns])
+        for request in reversed(requests):
+            end = drained(runtime.generate(request))[2]
+            assert end.stats is not None and end.stats.n_cached == end.stats.n_prompt - 1
+
+
+def test_errors_stay_with_their_reply() -> None:
+    runtime, _ = fake_runtime(EngineOptions(n_ctx=300, n_parallel=2))
+    with runtime:
+        ends: list[object] = []
+
+        def full() -> None:
+            ends.append(drained(runtime.generate(Request(prompt="f" * 200, sampling=GREEDY)))[2].finish_reason)
+
+        together([full, full])
+        assert ends == ["length", "length"]
+
+
+@pytest.mark.parametrize("kind", ["local", "process"])
+def test_the_real_engine_answers_as_alone(tiny_family: Family, kind: str) -> None:
+    speculation = SpeculationParams("q4", 3)
+    requests = [
+        Request(
+            prompt=f"{letter} prompt {letter * 9}",
+            target="f16",
+            sampling=sampling,
+            max_tokens=40,
+            speculation=speculation,
+        )
+        for letter, sampling in zip("abcdef", [GREEDY, SamplingParams(seed=7)] * 3, strict=True)
+    ]
+    with Runtime.local(tiny_family.folder, EngineOptions(n_ctx=256, n_threads=1)) as solo:
+        wanted = [drained(solo.generate(request))[1] for request in requests]
+    options = EngineOptions(n_ctx=256, n_threads=1, n_parallel=3)
+    with getattr(Runtime, kind)(tiny_family.folder, options) as runtime:
+        got: dict[int, list[int]] = {}
+
+        def ask(i: int) -> None:
+            for _ in range(2):
+                got[i] = drained(runtime.generate(requests[i]))[1]
+
+        together([lambda i=i: ask(i) for i in range(len(requests))])  # type: ignore[misc]
+        assert [got[i] for i in range(len(requests))] == wanted
+        assert {resident.name for resident in runtime.status().residents} == {"f16", "q4"}
