@@ -72,7 +72,8 @@ def _no_curves(name: str) -> None:
 class Session:
     """Caches over residents. context_params(variant) sizes a sibling's context; snapshots keep branches left behind.
 
-    curves and certificates come from whoever knows the files; without them costs are learnt and strict measures anew.
+    on_open(name, cache) sees each new cache while it is empty. curves and certificates come from whoever knows the
+    files; without them costs are learnt and strict measures anew.
     """
 
     def __init__(
@@ -83,11 +84,13 @@ class Session:
         *,
         curves: CurvesOf = _no_curves,
         certificate: CertificateOf | None = None,
+        on_open: Callable[[str, KVCache], None] | None = None,
     ) -> None:
         self._residents = residents
         self._context_params = context_params
         self._snapshots = Snapshots(0) if snapshots is None else snapshots
         self._curves = curves
+        self._on_open = on_open
         self._certificate = certificate or _measure_certificate
         self._stopped = False
         self._targets: set[str] = set()
@@ -172,6 +175,8 @@ class Session:
         known = self._caches.get(key)
         if known is None or known[0] is not resident.model:
             known = self._caches[key] = (resident.model, resident.open_cache(self._context_params(name)))
+            if self._on_open and not second:
+                self._on_open(name, known[1])
             if self._stopped:  # the cancel came before this context was there to see it
                 known[1].context.abort()
         return known

@@ -16,8 +16,8 @@ from .certify import Certificate, certify
 N_TOKENS = 96
 _TEXT = (
     "The river rose in the night, and by morning the lower fields were a lake. def total(items): return sum(i.price "
-    "for i in items if i.price > 0)  # 3.14159, 2.71828 — naïve café, 東京は夜, Привет мир. She asked him twice why the "
-    "bridge had been left open; he answered, slowly, that nobody had thought of it. 17 × 23 = 391. "
+    "for i in items if i.price > 0)  # 3.14159, 2.71828 — naïve café, 東京は夜, Привет мир. She asked him twice why "
+    "the bridge had been left open; he answered, slowly, that nobody had thought of it. 17 × 23 = 391. "
 )
 
 

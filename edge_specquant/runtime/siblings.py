@@ -8,6 +8,7 @@ from .options import EngineOptions
 
 PREFERENCE = ("f16", "bf16", "q8", "q4")
 _NO_SIBLING = ("none", "lookup")
+_FAST_ALONE = ("q4", "q4_0", "iq4_nl", "q3", "q2")  # nothing in the family drafts faster than these decode
 
 
 def choose_siblings(family: Family, options: EngineOptions, request: Request) -> tuple[str, str]:
@@ -29,7 +30,7 @@ def default_target(family: Family, options: EngineOptions) -> str:
 
 
 def default_draft(family: Family, options: EngineOptions, target: str) -> str:
-    """Who drafts when a request names nobody: the family's 4-bit sibling for a larger target, else lookup."""
+    """Who drafts when a request names nobody: look-ups, and the 4-bit sibling for a larger target."""
     if options.draft:
         return options.draft
-    return "q4" if target in ("f16", "bf16") and "q4" in family.variants else "lookup"
+    return "lookup+q4" if target not in _FAST_ALONE and "q4" in family.variants else "lookup"

@@ -1,0 +1,65 @@
+"""What was measured about a family's files on this machine: cost curves and width certificates, made when first needed.
+
+Knows where they are kept. Knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from .. import config
+from ..engine.certify import Certificate
+from ..engine.costs import Curve
+from ..engine.kv_cache import KVCache
+from ..engine.strictness import certificate
+from ..gguf.family import Family
+from ..native.protocol import Context, Model
+from ..native.selftest import engine_key
+from ..placement.calibrate import Calibration, calibrate_quickly, keep, kept_path, read_kept
+from .options import EngineOptions
+
+QUICK_BUDGET_S = 1.5  # what a first load may spend on measuring
+
+
+class Measured:
+    """Curves and certificates by variant. Families of fake models have none."""
+
+    def __init__(self, family: Family, options: EngineOptions) -> None:
+        self._family = family
+        self._options = options
+        self._known: dict[str, Calibration | None] = {}
+
+    def curves(self, variant: str) -> tuple[Curve, Curve] | None:
+        """(as target, as draft), or None when they were never measured."""
+        if variant not in self._family.variants:
+            return None
+        if variant not in self._known:
+            self._known[variant] = read_kept(self.path(variant))
+        known = self._known[variant]
+        return None if known is None else (known.as_target, known.as_draft)
+
+    def measure(self, variant: str, context: Context) -> None:
+        """A quick calibration on a fresh context, where there is none yet."""
+        if self.curves(variant) is None and variant in self._family.variants:
+            made = self._known[variant] = calibrate_quickly(context, QUICK_BUDGET_S)
+            keep(self.path(variant), made)
+
+    def certificate(self, variant: str, model: Model, target: KVCache) -> Certificate:
+        """Kept, or measured now on the target's own context, which is emptied for it."""
+        parts = (engine_key(), self._options.n_threads, *_identity(self._family.variant(variant).path))
+        digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:24]
+        kept_in = config.cache_dir() / "certificates" / f"{digest}.json"
+        if not kept_in.is_file():
+            target.truncate(0)
+        return certificate(target.context, model.vocab, kept_in)
+
+    def path(self, variant: str) -> Path:
+        """Where the variant's calibration is kept."""
+        options = self._options
+        return kept_path(self._family.variant(variant).path, options.n_threads, options.n_gpu_layers)
+
+
+def _identity(path: Path) -> tuple[str, int, int]:
+    stat = path.stat()
+    return path.name, stat.st_size, stat.st_mtime_ns
