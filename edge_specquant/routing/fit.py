@@ -76,19 +76,23 @@ def fit_policy(measured: Sequence[Measured], *, name: str, family: str, wanted: 
 
 
 def _fit_all_signals(problem: Problem, rows: Ints, wanted: float) -> _Router:
-    """Score: the loss of agreement to expect from the low tier's sibling."""
-    line = fit_line(problem.signals[rows], 1 - problem.tier_agreement[rows, 0])
-    return _cut(problem, rows, wanted, line)
+    """Score: the expected price of the low tier."""
+    return _cut(problem, rows, wanted, fit_line(problem.signals[rows], _price(problem, rows)))
 
 
 def _fit_length(problem: Problem, rows: Ints, wanted: float) -> _Router:
-    """Score: the length signal, or its negative where longer prompts agree better."""
-    loss = 1 - problem.tier_agreement[rows, 0]
-    length = problem.length[rows]
-    sign = -1.0 if np.cov(length, loss)[0, 1] < 0 else 1.0
+    """Score: the length signal, or its negative where the low tier is a better bargain for longer prompts."""
+    sign = -1.0 if np.cov(problem.length[rows], _price(problem, rows))[0, 1] < 0 else 1.0
     weights = np.zeros(len(NAMES))
     weights[NAMES.index("length")] = sign
     return _cut(problem, rows, wanted, Line(0.0, weights))
+
+
+def _price(problem: Problem, rows: Ints) -> Floats:
+    """Agreement that the low tier loses for each second it saves: what a knapsack is packed by."""
+    seconds, agreement = problem.tier_seconds[rows], problem.tier_agreement[rows]
+    price: Floats = (agreement[:, HIGH] - agreement[:, 0]) / np.maximum(seconds[:, HIGH] - seconds[:, 0], 1e-9)
+    return price
 
 
 def _cut(problem: Problem, rows: Ints, wanted: float, line: Line) -> _Router:

@@ -44,7 +44,7 @@ def test_it_beats_length_where_another_feature_tells(make_measured: MakeMeasured
     result = fit_policy(make_measured(200, by_math), name="x", family="f", wanted=0.9)
     assert result.beats_length
     assert "beats length-only" in result.verdict
-    assert max(result.policy.weights, key=lambda name: abs(result.policy.weights[name])) == "math"
+    assert result.policy.weights["math"] > 0
 
 
 @pytest.mark.parametrize("agreements", [by_length, by_chance])
