@@ -42,7 +42,7 @@ FOREIGN = {
     "prometheus_client": ("server/*",),
     "pydantic": ("server/*",),
     "safetensors": ("gguf/checkpoint*.py",),
-    "huggingface_hub": ("gguf/checkpoint*.py",),
+    "huggingface_hub": ("gguf/checkpoint*.py", "bench/questions.py"),
     "tokenizers": ("gguf/tokenizer.py",),
     "sentencepiece": ("gguf/tokenizer.py",),
     "matplotlib": ("bench/plots.py",),

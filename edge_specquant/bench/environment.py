@@ -65,7 +65,7 @@ def environment_line(environment: dict[str, Any]) -> str:
     parts = [
         f"{environment.get('cpu') or 'unknown processor'}{gpus}",
         f"{cores} cores, {environment['n_threads']} threads" if cores else f"{environment['n_threads']} threads",
-        f"engine {environment['engine']}",
+        f"engine {environment['engine'].split(';')[0]}",
         environment["date"][:10],
     ]
     load = environment.get("load_average")

@@ -92,6 +92,7 @@ class LocalRuns:
 
     def _reply(self, request: Request, target: str, draft: str) -> Sample:
         ids: list[int] = []
+        texts: list[str] = []
         stats: SpeculationStats | None = None
         begun = first = last = self._clock()
         for event in self._runtime.generate(request):
@@ -99,6 +100,7 @@ class LocalRuns:
             if event.token_id is not None:
                 first = first if ids else last
                 ids.append(event.token_id)
+            texts.append(event.text)
             stats = event.stats or stats
         if stats is None:
             raise EngineError(f"{target} ended without figures: the engine died while it answered; see the log")
@@ -120,6 +122,7 @@ class LocalRuns:
             decode_j=self._energy.joules(first, last),
             speedup_estimate=stats.speedup_estimate,
             reason=stats.n_draft_reason,
+            text="".join(texts),
         )
 
     def _bytes_moved(self, stats: SpeculationStats, target: str, draft: str) -> int | None:

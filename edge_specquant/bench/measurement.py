@@ -48,6 +48,7 @@ class Sample:
     decode_j: float | None = None
     speedup_estimate: float | None = None
     reason: str = ""
+    text: str = ""
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -86,6 +87,7 @@ class Run:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready and short: a digest stands for the reply's ids, unknown figures are None."""
         data = asdict(self.sample)
+        del data["text"]
         data["tokens"] = digest(self.sample.tokens)
         data["tokens_per_s"] = self.sample.tokens_per_s
         return {

@@ -36,7 +36,9 @@ class ServerSettings:
 
     def as_json(self) -> str:
         """For the child's command line."""
-        return json.dumps({name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()})
+        return json.dumps(
+            {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+        )
 
 
 class ServerProcess:

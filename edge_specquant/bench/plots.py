@@ -11,13 +11,13 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib.axes import Axes  # noqa: E402  (the backend comes first)
-from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.ticker import FuncFormatter  # noqa: E402
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..gguf.atomic import written_whole  # noqa: E402
-from .result import Pictures, Result  # noqa: E402
-from .summary import Summary  # noqa: E402
+from ..gguf.atomic import written_whole
+from .result import Pictures, Result
+from .summary import Summary
 
 # Colour-blind safe (Okabe & Ito), the same order in every plot.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -56,12 +56,11 @@ def _speed(figure: Figure, pictures: Pictures) -> None:
         axes.barh(row, found.median, 0.68, color=colour)
         axes.plot([found.low, found.high], [row, row], color="black", linewidth=1.2)
         text = f"{found.median:.1f}" + (f"   {one.speedup.value:.2f}x" if one.speedup and one.draft != "none" else "")
-        axes.text(found.high, row, f"  {text}", va="center", fontsize=8)
+        axes.text(1.01, row, text, transform=axes.get_yaxis_transform(), va="center", fontsize=8)
         limit = ceilings.get(one.name)
         if limit is not None and limit < 4 * max(s.tokens_per_s.median for s in summaries if s.tokens_per_s):
             axes.plot([limit, limit], [row - 0.4, row + 0.4], color=COLOURS[1], linewidth=1.6)
     axes.set_yticks(range(len(summaries)), [one.name for one in reversed(summaries)], fontsize=8)
-    axes.margins(x=0.12)
     axes.set_xlim(left=0)
     axes.set_xlabel("tokens per second (black: quartiles; orange: ceiling of the memory's bandwidth)", fontsize=8)
 
@@ -75,7 +74,7 @@ def _acceptance(figure: Figure, pictures: Pictures) -> None:
     axes.set_xlabel("position in the draft", fontsize=9)
     axes.set_ylabel("accepted, of those reached", fontsize=9)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize=8, frameon=False)
 
 
@@ -107,7 +106,7 @@ def _classes(figure: Figure, pictures: Pictures) -> None:
             if found is not None:
                 at = place + (number - (len(summaries) - 1) / 2) * width
                 axes.bar(at, found.value, 0.92 * width, color=_colour(number), label=None if place else one.name)
-                if found.low is not None:
+                if found.low is not None and found.high is not None:
                     axes.plot([at, at], [found.low, found.high], color="black", linewidth=1)
     axes.axhline(1.0, color=_MUTED, linewidth=1)
     axes.set_xticks(range(len(classes)), classes, fontsize=9)

@@ -43,7 +43,7 @@ def race_result(
     ceilings = {one.name: place.ceiling(one.n_bytes_per_token) for one in summaries}
     notes = (*place.notes, *outcome.notes)
     main = replace(
-        contestants_table(title, summaries, ceilings),
+        contestants_table(title, summaries, ceilings, reference),
         notes=(environment_line(place.environment), _repeats(outcome), *_ceiling_note(place), *notes),
     )
     document = make_document(

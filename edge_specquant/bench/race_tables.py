@@ -15,7 +15,9 @@ CLEAR_GAIN = 1.03  # below it a draft is not worth its memory
 CHAT_CLASSES = ("story", "explanation", "new code", "short fact")
 
 
-def contestants_table(title: str, summaries: Sequence[Summary], ceilings: Mapping[str, float | None]) -> Table:
+def contestants_table(
+    title: str, summaries: Sequence[Summary], ceilings: Mapping[str, float | None], reference: str
+) -> Table:
     """Everybody with everything; ceilings by contestant in tokens per second."""
     has_energy = any(one.decode_j_per_token is not None for one in summaries)
     columns = (
@@ -24,6 +26,7 @@ def contestants_table(title: str, summaries: Sequence[Summary], ceilings: Mappin
         "ceiling tokens/s",
         "of the ceiling",
         "x its target alone [95 %]",
+        f"x {reference}",
         "acceptance",
         "tokens a round",
         "first token",
@@ -79,7 +82,8 @@ def _row(one: Summary, ceiling: float | None, has_energy: bool) -> tuple[str, ..
         tables.rate(one.tokens_per_s),
         tables.number(ceiling, 1),
         tables.share(reached),
-        tables.times(one.speedup),
+        tables.UNKNOWN if one.name == one.baseline else tables.times(one.speedup),
+        tables.times_short(one.gain),
         tables.share(one.acceptance),
         tables.number(one.mean_accepted_length),
         tables.seconds(one.ttft_s),

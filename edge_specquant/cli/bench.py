@@ -44,7 +44,9 @@ _RUN_FLAGS = (
     click.option("--max-tokens", type=click.IntRange(2), help="A cap on the tokens of each reply."),
     click.option("--class", "classes", multiple=True, metavar="NAME", help="Only this prompt class (repeatable)."),
     click.option("--per-class", type=click.IntRange(1), default=3, show_default=True, help="Prompts of each class."),
-    click.option("--prompts", type=click.Path(path_type=Path), help="Your prompts: JSONL with prompt, class, max_tokens."),
+    click.option(
+        "--prompts", type=click.Path(path_type=Path), help="Your prompts: JSONL with prompt, class, max_tokens."
+    ),
 )
 _PLACE_FLAGS = (
     click.option("--threads", "n_threads", type=click.IntRange(0), default=0, help="0: the engine's choice."),
@@ -100,7 +102,9 @@ def speculation(family: str, peers: tuple[str, ...], **flags: Any) -> None:
 
 @command.command()
 @click.argument("family")
-@click.option("--policy", default="fast", show_default=True, metavar="NAME|FILE", help="Routing policy of the routed rows.")
+@click.option(
+    "--policy", default="fast", show_default=True, metavar="NAME|FILE", help="Routing policy of the routed rows."
+)
 @_with(*_RUN_FLAGS, *_PLACE_FLAGS, _PEER_FLAG, *_OUTPUT_FLAGS)
 def ablation(family: str, peers: tuple[str, ...], policy: str, **flags: Any) -> None:
     """Each part alone, then all together: speed, agreement with F16, memory."""
