@@ -83,7 +83,7 @@ def test_fit_and_report_from_the_command_line(tmp_path: Path, family: Family, pr
     result = json.loads(run(*fit, *common, "--json"))
     assert Policy.load(policy).fitted is not None
     assert {row["name"] for row in result["rows"]} >= {"always q4", "length only", "all signals", "oracle"}
-    replay = ("router", "report", "--replay", "--policy", str(policy), "--prompts", str(file), *common)
+    replay = ("router", "report", "--replay", "fast", "--policy", str(policy), "--prompts", str(file), *common)
     report = json.loads(run(*replay, "--json"))
     assert report["n"] == report["n_measured"] == 24
     table = run(*replay)
