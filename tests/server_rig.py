@@ -17,7 +17,7 @@ import numpy as np
 
 from edge_specquant.gguf.family import Family, Variant
 from edge_specquant.native.fake import N_BYTES, FakeContext, FakeModel, NextLogits, one_hot
-from edge_specquant.native.protocol import ContextParams
+from edge_specquant.native.protocol import ContextParams, Model
 from edge_specquant.runtime import EngineOptions, Runtime
 from edge_specquant.runtime.local import LocalEngine
 from edge_specquant.server.app import Services
@@ -63,6 +63,7 @@ class Rig:
     chat_template: str | None = None
     variants: tuple[str, ...] = ("q4", "q8", "f16")
     name: str = "fake"
+    n_parallel: int = 1
     before_decode: Callable[[], None] | None = None
     models: list[FakeModel] = field(default_factory=list)
 
@@ -70,7 +71,7 @@ class Rig:
         """A runtime; every sibling is the same fake model."""
         variants = {name: Variant(name, Path(f"{name}.gguf"), 1, 16.0, {}, "F16", None) for name in self.variants}
         family = Family(self.name, Path(), variants, None)
-        options = EngineOptions(n_ctx=self.n_ctx)
+        options = EngineOptions(n_ctx=self.n_ctx, n_parallel=self.n_parallel)
         return Runtime(family, options, LocalEngine(family, options, open_variant=lambda _name, _go: self._open()))
 
     @property
@@ -149,10 +150,16 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(runtime: Runtime, options: ServerOptions | None = None) -> Iterator[Served]:
+def serving(
+    runtime: Runtime,
+    options: ServerOptions | None = None,
+    *,
+    policy: str | None = None,
+    vocabulary: Callable[[], Model] | None = None,
+) -> Iterator[Served]:
     """A real server in a thread, on a free port; drained and closed at the end, together with the runtime."""
     options = options or ServerOptions(drain_s=1.0)
-    services = services_for(runtime, options)
+    services = services_for(runtime, options, policy=policy, vocabulary=vocabulary)
     listener = listen(Address("127.0.0.1", 0))
     ready = threading.Event()
     server = Server(services, lambda: options, lambda _url: ready.set())

@@ -11,13 +11,17 @@ if TYPE_CHECKING:
     from ..config import Loaded
     from ..server.options import ServerOptions
 
+DEFAULT_POLICY = "fast"
+
 _FLAGS = {
     "host": "server.host",
     "port": "server.port",
     "api_key": "server.api_key",
+    "parallel": "server.parallel",
     "queue": "server.queue",
     "timeout": "server.timeout_s",
     "cors_origin": "server.cors_origins",
+    "policy": "chat.policy",
     "target": "chat.target",
     "draft": "chat.draft",
     "n_ctx": "engine.n_ctx",
@@ -32,10 +36,12 @@ _FLAGS = {
 @click.option("--host", metavar="ADDRESS", help="Where to listen [127.0.0.1]; elsewhere than loopback needs a key.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port [8080]; 0 is any free one.")
 @click.option("--api-key", metavar="KEY", help="Clients must send it. EDGE_SPECQUANT_SERVER_API_KEY keeps it private.")
+@click.option("--parallel", type=click.IntRange(1, 64), help="Replies written at the same time [4].")
 @click.option("--queue", type=click.IntRange(1), help="Requests that may wait [32]; more get 429.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Longest time of a request [600].")
 @click.option("--cors-origin", multiple=True, metavar="ORIGIN", help="A browser origin that may call; '*' is any.")
-@click.option("--target", metavar="VARIANT", help="Sibling that answers FAMILY:auto.")
+@click.option("--policy", metavar="NAME", help="What FAMILY:auto routes by [fast].")
+@click.option("--target", metavar="VARIANT", help="The sibling of FAMILY:auto; nothing is routed then.")
 @click.option("--draft", metavar="VARIANT", help="Who drafts: a sibling, 'lookup', or 'none'.")
 @click.option("--ctx", "n_ctx", type=click.IntRange(1), help="Context length in tokens.")
 @click.option("--batch", "n_batch", type=click.IntRange(1), help="Prefill chunk.")
@@ -76,14 +82,16 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
         n_gpu_layers=settings.engine.n_gpu_layers or 0,
         target=settings.chat.target,
         draft=settings.chat.draft,
+        n_parallel=settings.server.parallel,
     )
+    policy = None if settings.chat.target else settings.chat.policy or DEFAULT_POLICY
     opening = Runtime.local if in_process else Runtime.process
     with listener:
         with step_progress() as progress:
             runtime = opening(family or settings.chat.family or "demo", engine, progress)
         with runtime:
             setup.warm_up(runtime)
-            serve.run(setup.services_for(runtime, options), listener, reload, _announce)
+            serve.run(setup.services_for(runtime, options, policy=policy), listener, reload, _announce)
 
 
 def _load(flags: dict[str, object]) -> Loaded:

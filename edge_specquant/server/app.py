@@ -25,6 +25,7 @@ from .errors import ApiError, from_validation
 from .guards import BodyGuard, HostGuard, KeyGuard, Outermost, error_response
 from .metrics import Metrics
 from .options import Live
+from .pieces import Pieces
 from .schema import ChatRequest, CompletionRequest
 from .sse import EventStream, opened
 from .translate import chat_job, completion_asks, prompts
@@ -38,6 +39,7 @@ class Services:
 
     engine: Engine
     catalog: Catalog
+    pieces: Pieces
     live: Live
     metrics: Metrics
 
@@ -49,6 +51,7 @@ def create_app(services: Services) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await asyncio.to_thread(services.engine.close)
+        services.pieces.close()
 
     app = FastAPI(
         title="edge-specquant",
@@ -91,15 +94,19 @@ def _add_completions(app: FastAPI, services: Services) -> None:
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """A reply to a conversation."""
         job = chat_job(body, services.catalog)
-        answer = ChatAnswer(body, has_tools=job.tools is not None)
+        if body.logprobs:
+            await asyncio.to_thread(services.pieces.vocab)
+        answer = ChatAnswer(body, services.pieces.piece, has_tools=job.tools is not None)
         return await _answer(services, request, answer, services.engine.submit(job.asks), bool(body.stream))
 
     @app.post("/v1/completions", responses=ANSWERS)
     async def completions(body: CompletionRequest, request: Request) -> Response:
         """The continuation of a text."""
         asks = completion_asks(body, services.catalog)
-        echoes = [str(part) if body.echo and isinstance(part, str) else "" for part in prompts(body.prompt)]
-        answer = CompletionAnswer(body, echoes)
+        if body.logprobs is not None:
+            await asyncio.to_thread(services.pieces.vocab)
+        echoes = await asyncio.to_thread(_echoes, body, services.pieces)
+        answer = CompletionAnswer(body, services.pieces.piece, echoes)
         return await _answer(services, request, answer, services.engine.submit(asks), bool(body.stream))
 
     @app.post("/v1/embeddings", status_code=501, responses={501: {"model": ErrorBody}})
@@ -108,6 +115,13 @@ def _add_completions(app: FastAPI, services: Services) -> None:
         message = "embeddings are not supported; this server writes text"
         headers = {"x-should-retry": "false"}
         raise ApiError(501, message, kind="server_error", code="not_implemented", headers=headers)
+
+
+def _echoes(body: CompletionRequest, pieces: Pieces) -> list[str]:
+    """What stands in front of each prompt's choices."""
+    if not body.echo:
+        return [""] * len(prompts(body.prompt))
+    return [part if isinstance(part, str) else pieces.text(part) for part in prompts(body.prompt)]
 
 
 async def _answer(

@@ -6,19 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..routing.policy import policy_names
 from .errors import ApiError, bad_request
 
 AUTO = "auto"
+MOST_BYTES_PER_TOKEN = 32  # on average over a whole prompt; text has about four
 NO_SIBLING = ("lookup", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """family: the name in front of the colon; variants: its siblings; created: Unix seconds."""
+    """family: the name in front of the colon; variants: its siblings; created: Unix seconds; n_ctx: None is unknown.
+
+    policy: what `auto` routes by; None leaves it to the runtime.
+    """
 
     family: str
     variants: Sequence[str]
     created: int
+    n_ctx: int | None = None
+    policy: str | None = None
 
     @property
     def ids(self) -> list[str]:
@@ -41,6 +48,20 @@ class Catalog:
         if wanted not in (None, named):
             raise bad_request(f"the model is {model} and the target another; ask {self.family}:{AUTO}", "target")
         return str(named)
+
+    def policy_for(self, model: str, target: str | None, wanted: str | None) -> str | None:
+        """The policy of a request: its own, else that of `auto` where no target is named. Raises ApiError 400."""
+        if wanted is not None and wanted not in policy_names():
+            raise bad_request(f"there is no such policy; there are {', '.join(policy_names())}", "policy")
+        is_auto = model == f"{self.family}:{AUTO}" and target is None
+        return wanted or (self.policy if is_auto else None)
+
+    def check_length(self, prompt: str) -> None:
+        """Raises ApiError 400 for a text that cannot fit into the context: to tokenize it would take seconds."""
+        n_bytes = len(prompt.encode())
+        if self.n_ctx is not None and n_bytes > self.n_ctx * MOST_BYTES_PER_TOKEN:
+            message = f"the prompt has {n_bytes} bytes, which a context of {self.n_ctx} tokens cannot hold"
+            raise bad_request(message, code="context_length_exceeded")
 
     def check_draft(self, draft: str | None) -> None:
         """Raises ApiError 400 for a drafter there is not: "q4", "lookup", "none", or a chain such as "lookup+q4"."""

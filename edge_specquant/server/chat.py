@@ -10,7 +10,7 @@ from typing import Any
 
 from ..engine.events import TokenEvent
 from .engine import Reply, Started
-from .logprobs import ChatLogprobs
+from .logprobs import ChatLogprobs, PieceOf
 from .outcome import Outcome, figures, usage
 from .schema import ChatRequest
 from .sse import Indexed
@@ -85,14 +85,14 @@ class Choice:
 
 
 class ChatAnswer:
-    """One answer to a chat request, with all its choices."""
+    """One answer to a chat request, with all its choices. piece_of: the bytes of a token."""
 
-    def __init__(self, body: ChatRequest, *, has_tools: bool) -> None:
+    def __init__(self, body: ChatRequest, piece_of: PieceOf, *, has_tools: bool) -> None:
         wants_logprobs = bool(body.logprobs) and not has_tools  # of JSON around a call they would mislead
         self._choices = [
             Choice(
                 ToolStream() if has_tools else None,
-                ChatLogprobs(body.top_logprobs or 0) if wants_logprobs else None,
+                ChatLogprobs(piece_of, body.top_logprobs or 0) if wants_logprobs else None,
             )
             for _ in range(body.n or 1)
         ]
@@ -139,7 +139,7 @@ class ChatAnswer:
     def _take(self, index: int, event: TokenEvent | Started) -> list[tuple[Delta, list[dict[str, Any]]]]:
         choice = self._choices[index]
         if isinstance(event, Started):
-            choice.outcome.route = event
+            choice.outcome.siblings = event
             return []
         return choice.feed(event)
 

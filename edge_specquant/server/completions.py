@@ -10,7 +10,7 @@ from typing import Any
 
 from ..engine.events import TokenEvent
 from .engine import Reply, Started
-from .logprobs import CompletionLogprobs
+from .logprobs import CompletionLogprobs, PieceOf
 from .outcome import Outcome, figures, usage
 from .schema import CompletionRequest
 from .sse import Indexed
@@ -42,12 +42,12 @@ class Choice:
 
 
 class CompletionAnswer:
-    """One answer to a completion request, with all its choices. echoes: the text of each prompt, or ""."""
+    """One answer to a completion request, with all its choices. echoes: each prompt's text, or ""."""
 
-    def __init__(self, body: CompletionRequest, echoes: Sequence[str]) -> None:
+    def __init__(self, body: CompletionRequest, piece_of: PieceOf, echoes: Sequence[str]) -> None:
         self._n = body.n or 1
         self._choices = [
-            Choice(echo, CompletionLogprobs(body.logprobs) if body.logprobs is not None else None)
+            Choice(echo, CompletionLogprobs(piece_of, body.logprobs, len(echo)) if body.logprobs is not None else None)
             for echo in echoes
             for _ in range(self._n)
         ]
@@ -98,7 +98,7 @@ class CompletionAnswer:
     def _take(self, index: int, event: TokenEvent | Started) -> str:
         choice = self._choices[index]
         if isinstance(event, Started):
-            choice.outcome.route = event
+            choice.outcome.siblings = event
             return ""
         return choice.feed(event)
 

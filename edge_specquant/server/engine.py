@@ -1,7 +1,7 @@
-"""Who is answered when: one thread asks the runtime, in order of arrival, from a queue that is bounded.
+"""Who is answered when: threads ask the runtime, in order of arrival, from a queue that is bounded.
 
 Takes asks, gives a `Reply`: an async iterator of (choice, event). A caller that leaves cancels its own replies and no
-others. A scheduler that answers several at once can take this thread's place behind the same `submit`.
+others. There are as many threads as the runtime writes replies at once; how it does that is its own affair.
 """
 
 from __future__ import annotations
@@ -95,31 +95,42 @@ class Reply:
 
 
 class Engine:
-    """The queue and its thread. `metrics` is told of everything that ends."""
+    """The queue and its threads. `metrics` is told of everything that ends."""
 
-    def __init__(self, runtime: Runtime, live: Live, metrics: Metrics) -> None:
+    def __init__(self, runtime: Runtime, live: Live, metrics: Metrics, n_threads: int = 1) -> None:
         self._runtime = runtime
         self._live = live
         self._metrics = metrics
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: deque[_Job] = deque()
-        self._running: _Job | None = None
+        self._running: list[_Job] = []
         self._closing = False
         self._mean_s = 1.0
-        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
-        metrics.watch(lambda: len(self._waiting), lambda: int(self._running is not None))
+        self._threads = [threading.Thread(target=self._work, name=f"reply-{i}", daemon=True) for i in range(n_threads)]
+        metrics.watch(lambda: self.n_waiting, lambda: self.n_running)
 
     def start(self) -> None:
         """Begins to answer."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def n_waiting(self) -> int:
+        """Choices in the queue."""
+        return len(self._waiting)
+
+    @property
+    def n_running(self) -> int:
+        """Choices being written."""
+        return len(self._running)
 
     @property
     def state(self) -> str:
         """ok, draining, or dead."""
         if self._closing:
             return "draining"
-        return "ok" if self._thread.is_alive() else "dead"
+        return "ok" if all(thread.is_alive() for thread in self._threads) else "dead"
 
     def submit(self, asks: Sequence[Ask]) -> Reply:
         """Queues all or none. Raises ApiError: 429 when the queue is full, 503 when the server is closing."""
@@ -144,32 +155,32 @@ class Engine:
         with self._changed:
             reply.gone = True
             self._waiting = deque(job for job in self._waiting if job.reply is not reply)
-            running = self._running
-            if running is not None and running.reply is reply and running.events is not None:
-                running.events.cancel()
+            for job in self._running:
+                if job.reply is reply and job.events is not None:
+                    job.events.cancel()
 
     def close(self, drain_s: float = 0.0) -> None:
-        """Takes nothing more, lets what is queued end within drain_s, then cancels it. Waits for the thread."""
+        """Takes nothing more, lets what is queued end within drain_s, then cancels it. Waits for the threads."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if self._thread.ident is None:
-            return
-        self._thread.join(drain_s)
-        for job in self._all_jobs():
-            job.reply.put(server_error("the server is closing", 503, "closing"))
-            self.drop(job.reply)
-        self._thread.join()
-
-    def _all_jobs(self) -> list[_Job]:
+        started = [thread for thread in self._threads if thread.ident is not None]
+        deadline = time.monotonic() + drain_s
+        for thread in started:
+            thread.join(max(0.0, deadline - time.monotonic()))
         with self._lock:
-            return [*self._waiting, *([self._running] if self._running is not None else [])]
+            left = {job.reply for job in (*self._waiting, *self._running)}
+        for reply in left:
+            reply.put(server_error("the server is closing", 503, "closing"))
+            self.drop(reply)
+        for thread in started:
+            thread.join()
 
     def _full(self) -> ApiError:
-        seconds = max(1, math.ceil(self._mean_s * (len(self._waiting) + 1)))
+        seconds = max(1, math.ceil(self._mean_s * (self.n_waiting + 1) / len(self._threads)))
         return ApiError(
             429,
-            f"{len(self._waiting)} requests are waiting; try again in {seconds} s",
+            f"{self.n_waiting} requests are waiting; try again in {seconds} s",
             kind="rate_limit_error",
             code="queue_full",
             headers={"Retry-After": str(seconds)},
@@ -180,14 +191,15 @@ class Engine:
             self._answer(job)
 
     def _next(self) -> _Job | None:
-        """Waits for a job and makes it the running one; None when closing and nothing is left."""
+        """Waits for a job and makes it a running one; None when closing and nothing is left."""
         with self._changed:
             while not self._waiting:
                 if self._closing:
                     return None
                 self._changed.wait()
-            self._running = self._waiting.popleft()
-            return self._running
+            job = self._waiting.popleft()
+            self._running.append(job)
+            return job
 
     def _answer(self, job: _Job) -> None:
         begun = time.perf_counter()
@@ -198,7 +210,7 @@ class Engine:
             job.reply.put(as_api_error(error))
         finally:
             with self._lock:
-                self._running = None
+                self._running.remove(job)
             self._mean_s += 0.2 * (time.perf_counter() - begun - self._mean_s)
 
     def _run(self, job: _Job, request: Request, fallback: Request | None) -> None:

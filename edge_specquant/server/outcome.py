@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from ..engine.stats import SpeculationStats
 from .engine import Started
 from .errors import ApiError, server_error
 
+log = logging.getLogger("edge_specquant.server")
+
 _ENDS = {"stop": "stop", "length": "length"}
 
 
@@ -18,7 +21,8 @@ _ENDS = {"stop": "stop", "length": "length"}
 class Outcome:
     """One choice: who answered, and its last event's figures."""
 
-    route: Started | None = None
+    siblings: Started | None = None
+    route: dict[str, Any] | None = None
     stats: SpeculationStats | None = None
     finish_reason: str | None = None
 
@@ -29,6 +33,7 @@ class Outcome:
             raise broken_off(event)
         self.finish_reason = _ENDS[reason]
         self.stats = event.stats
+        self.route = event.route
 
     def figures(self) -> dict[str, Any]:
         """x_edge_specquant: unknown is null, never zero."""
@@ -39,21 +44,29 @@ def broken_off(event: TokenEvent) -> ApiError:
     """A reply that the engine did not end: it died, or the server stops it."""
     if event.finish_reason == "cancelled":
         return server_error("the reply was stopped by the server", 503, "cancelled")
-    return server_error(event.note or "the engine stopped in the middle of the reply", code="interrupted")
+    log.error("interrupted: %s", event.note)  # the note may name files of this machine
+    return server_error("the engine stopped in the middle of the reply; ask again", code="interrupted")
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """The same over all choices of one answer."""
     known = [outcome.stats for outcome in outcomes if outcome.stats is not None]
-    route = outcomes[0].route if outcomes else None
     n_drafted = sum(stats.n_drafted for stats in known)
     speedups = [stats.speedup_estimate for stats in known if stats.speedup_estimate is not None]
     return {
-        "route": None if route is None else {"target": route.target, "draft": route.draft},
+        "route": _route(outcomes[0]) if outcomes else None,
         "acceptance_rate": sum(stats.n_accepted for stats in known) / n_drafted if n_drafted else None,
         "speedup_estimate": sum(speedups) / len(speedups) if speedups else None,
         "cached_tokens": known[0].n_cached if known else None,
     }
+
+
+def _route(outcome: Outcome) -> dict[str, Any] | None:
+    """Who answered and who drafted; where a policy chose, its name and reasons too."""
+    if outcome.route is not None:
+        return {key: outcome.route[key] for key in ("target", "draft", "policy", "tier", "score", "reasons")}
+    known = outcome.siblings
+    return None if known is None else {"target": known.target, "draft": known.draft}
 
 
 def usage(outcomes: Sequence[Outcome], n_per_prompt: int) -> dict[str, Any]:

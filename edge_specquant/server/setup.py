@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from ..config.settings import ServerSettings
+from ..native.protocol import Model
 from ..request import Request
 from ..runtime import Runtime
 from .app import Services
@@ -13,6 +14,7 @@ from .catalog import Catalog
 from .engine import Engine
 from .metrics import Metrics
 from .options import DEFAULT_TIMEOUT_S, Live, ServerOptions
+from .pieces import Pieces, vocabulary_of
 
 
 def options_from(settings: ServerSettings, extra: Mapping[str, object] | None = None) -> ServerOptions:
@@ -28,13 +30,25 @@ def options_from(settings: ServerSettings, extra: Mapping[str, object] | None = 
     )
 
 
-def services_for(runtime: Runtime, options: ServerOptions) -> Services:
-    """Everything that the routes work with; the engine is not started."""
+def services_for(
+    runtime: Runtime,
+    options: ServerOptions,
+    *,
+    policy: str | None = None,
+    vocabulary: Callable[[], Model] | None = None,
+) -> Services:
+    """Everything that the routes work with; the engine is not started.
+
+    policy: what FAMILY:auto routes by. vocabulary replaces how the vocabulary is opened.
+    """
     manifest = runtime.family.manifest
     created = int(datetime.fromisoformat(manifest.created).timestamp()) if manifest is not None else 0
-    catalog = Catalog(runtime.family.name, tuple(runtime.family.variants), created)
+    # Known once a model was loaded (`warm_up`).
+    n_ctx = max((resident.n_ctx for resident in runtime.status().residents), default=0) or None
+    catalog = Catalog(runtime.family.name, tuple(runtime.family.variants), created, n_ctx, policy)
     live, metrics = Live(options), Metrics()
-    return Services(Engine(runtime, live, metrics), catalog, live, metrics)
+    pieces = Pieces(vocabulary or (lambda: vocabulary_of(runtime.family)))
+    return Services(Engine(runtime, live, metrics, runtime.options.n_parallel), catalog, pieces, live, metrics)
 
 
 def warm_up(runtime: Runtime) -> None:

@@ -46,12 +46,14 @@ def chat_job(body: ChatRequest, catalog: Catalog) -> ChatJob:
     given = turns(body.messages)
     if tools is not None:
         given = _with_system(given, tools.system_text())
+    catalog.check_length("".join(str(turn["content"]) for turn in given))
     request = Request(
         messages=given,
         target=target,
         max_tokens=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
-        **_common_fields(body),
-        **_given(json_schema=_reply_schema(body, tools), logprobs=_chat_logprobs(body)),
+        json_schema=_reply_schema(body, tools),
+        logprobs=_chat_logprobs(body),
+        **_common_fields(body, catalog),
     )
     mended = repaired(given)
     fallback = None if mended is None else replace(request, messages=mended)
@@ -70,14 +72,16 @@ def completion_asks(body: CompletionRequest, catalog: Catalog) -> list[Ask]:
     catalog.check_draft(body.draft)
     asks: list[Ask] = []
     for prompt in prompts(body.prompt):
+        if isinstance(prompt, str):
+            catalog.check_length(prompt)
         given: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"prompt_tokens": tuple(prompt)}
         request = Request(
             raw=True,
             target=target,
             max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
+            logprobs=body.logprobs,
             **given,
-            **_common_fields(body),
-            **_given(logprobs=body.logprobs),
+            **_common_fields(body, catalog),
         )
         asks += _choices(Ask(request), body)
     return asks
@@ -92,7 +96,7 @@ def prompts(prompt: Prompt) -> list[str | list[int]]:
     return [part for part in prompt if not isinstance(part, int)]
 
 
-def _common_fields(body: CommonRequest) -> dict[str, Any]:
+def _common_fields(body: CommonRequest, catalog: Catalog) -> dict[str, Any]:
     """The fields of a Request that chats and completions share."""
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return {
@@ -100,13 +104,9 @@ def _common_fields(body: CommonRequest) -> dict[str, Any]:
         "speculation": SpeculationParams(draft=body.draft, n_draft=body.n_draft, strict=bool(body.strict)),
         "stop": tuple(stop),
         "min_tokens": body.min_tokens or 0,
-        **_given(grammar=body.grammar, policy=body.policy),
+        "grammar": body.grammar,
+        "policy": catalog.policy_for(body.model, body.target, body.policy),
     }
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    """The fields that are asked for; the others keep the Request's defaults."""
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _sampling(body: CommonRequest) -> SamplingParams:

@@ -25,7 +25,7 @@ PROMPTS = ("Name three colours.", "What is 2 + 2?", "Say hello.", "Where is Pari
 
 @pytest.fixture(scope="module")
 def demo(demo_family: Family) -> Iterator[Served]:
-    with serving(Runtime.local(demo_family.name, EngineOptions(n_ctx=1024))) as served:
+    with serving(Runtime.local(demo_family.name, EngineOptions(n_ctx=1024, n_parallel=2)), policy="fast") as served:
         yield served
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from server_rig import Rig, Served, endless, saying, serving
+from server_rig import Rig, Served, endless, eventually, saying, serving
+
+from edge_specquant.server.setup import warm_up
 
 HELLO = "Hello \N{GRINNING FACE} there, friend"
 CHAT = "/v1/chat/completions"
@@ -47,7 +49,7 @@ def test_stream_begins_with_the_role_and_ends_with_reason_then_usage_then_done(
     hello: Served, with_usage: bool
 ) -> None:  # D3
     extra = {"stream_options": {"include_usage": True}} if with_usage else {}
-    chunks = hello.chunks(CHAT, chat(**extra))
+    chunks = hello.chunks(CHAT, chat(draft="q4", **extra))
     first, *middle = chunks
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
     if with_usage:
@@ -185,8 +187,24 @@ def test_request_chooses_siblings_by_extra_body(hello: Served) -> None:
     figures = answer["x_edge_specquant"]
     assert figures["route"] == {"target": "q8", "draft": "none"}
     assert figures["acceptance_rate"] is None, "nothing was drafted: unknown, not zero"
-    _, answer, _ = hello.post(CHAT, chat(model="fake:f16", n_draft=4))
+    _, answer, _ = hello.post(CHAT, chat(model="fake:f16", draft="q4", n_draft=4))
     assert answer["x_edge_specquant"]["acceptance_rate"] == 1.0
+
+
+def test_auto_routes_by_the_servers_policy_or_the_requests() -> None:
+    with serving(Rig(saying(b"fine")).runtime(), policy="fast") as served:
+        route = served.post(CHAT, chat(model="fake:auto"))[1]["x_edge_specquant"]["route"]
+        assert (route["policy"], route["target"]) == ("fast", "q4"), "small talk is for the smallest"
+        assert route["reasons"]
+        last = served.chunks(CHAT, chat(model="fake:auto", policy="quality"))[-1]
+        assert last["x_edge_specquant"]["route"]["policy"] == "quality"
+        for fields in ({"model": "fake:auto", "target": "q8"}, {"model": "fake:q8"}):
+            route = served.post(CHAT, chat(**fields))[1]["x_edge_specquant"]["route"]
+            assert route["target"] == "q8"
+            assert "policy" not in route
+        for name in ("nonsense", "../policy", "/etc/passwd", "fast.toml"):
+            status, answer, _ = served.post(CHAT, chat(policy=name))
+            assert (status, answer["error"]["param"]) == (400, "policy")
 
 
 @pytest.mark.parametrize("name", ["gpt-4o", "fake", "fake:q5", "FAKE:Q4", "../../etc/passwd", "fake:q4\x00", "\x1b[2J"])
@@ -205,6 +223,7 @@ def test_embeddings_are_a_clear_501(hello: Served) -> None:
 def test_health_and_metrics(hello: Served) -> None:
     assert hello.get("/health")[:2] == (200, {"status": "ok"})
     hello.post(CHAT, chat())
+    assert eventually(lambda: not hello.services.engine.n_running)
     _, raw, _ = hello.get("/metrics")
     values = dict(line.rsplit(" ", 1) for line in raw.decode().splitlines() if not line.startswith("#"))
     assert float(values["spec_decode_num_accepted_tokens_total"]) > 0
@@ -306,6 +325,19 @@ def test_body_that_is_no_object_is_400(hello: Served, body: bytes) -> None:
 def test_prompt_longer_than_the_context_has_openais_code(alphabet: Served) -> None:
     _, answer, _ = alphabet.post(TEXT, text(prompt="p" * 300))
     assert answer["error"]["code"] == "context_length_exceeded"
+
+
+def test_text_that_cannot_fit_is_not_even_tokenized() -> None:
+    runtime = Rig(endless, n_ctx=64).runtime()
+    warm_up(runtime)
+    with serving(runtime) as served:
+        for path, body in (
+            (CHAT, chat(messages=[{"role": "user", "content": "x" * 3000}])),
+            (TEXT, text(prompt="x" * 3000)),
+        ):
+            status, answer, _ = served.post(path, body)
+            assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+            assert "3000 bytes" in answer["error"]["message"]
 
 
 def test_nan_is_400(hello: Served) -> None:

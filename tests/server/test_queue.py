@@ -32,7 +32,7 @@ def begin(served: Served, body: dict[str, Any]) -> socket.socket:
 
 
 def running(served: Served) -> bool:
-    return served.services.engine._running is not None
+    return served.services.engine.n_running > 0
 
 
 def n_decodes(rig: Rig) -> int:
@@ -75,16 +75,17 @@ def test_client_that_leaves_the_queue_takes_its_place_with_it() -> None:
         first = begin(served, chat(stream=True))
         assert eventually(lambda: running(served))
         second = begin(served, chat())
-        assert eventually(lambda: len(served.services.engine._waiting) == 1)
+        assert eventually(lambda: served.services.engine.n_waiting == 1)
         second.close()
-        assert eventually(lambda: not served.services.engine._waiting)
+        assert eventually(lambda: not served.services.engine.n_waiting)
         assert running(served), "only the one who left is cancelled"
         first.close()
         assert eventually(lambda: not running(served))
 
 
-def test_leaving_cancels_nobody_else() -> None:  # D2: 20 rounds of cancel and resend
-    rig = Rig(echoing, pause_s=0.001, n_ctx=8192)
+@pytest.mark.parametrize("n_parallel", [1, 4])
+def test_leaving_cancels_nobody_else(n_parallel: int) -> None:  # D2: 20 rounds of cancel and resend
+    rig = Rig(echoing, pause_s=0.001, n_ctx=8192, n_parallel=n_parallel)
     with serving(rig.runtime()) as served:
         prompts = [f"{name} asks" * 3 for name in ("anna", "bert", "cleo")]
         solo = {prompt: served.post(CHAT, chat(prompt, max_tokens=40))[1] for prompt in prompts}
@@ -103,20 +104,37 @@ def test_leaving_cancels_nobody_else() -> None:  # D2: 20 rounds of cancel and r
             assert all(result.result() for result in results)
 
 
+def test_replies_are_written_at_the_same_time() -> None:
+    rig = Rig(endless, pause_s=0.005, n_ctx=8192, n_parallel=3)
+    with serving(rig.runtime()) as served:
+        held = [begin(served, chat(f"{i}", stream=True)) for i in range(3)]
+        for connection in held:
+            received = b""
+            while received.count(b"data: ") < 5:
+                received += connection.recv(4096)
+        assert served.services.engine.n_running == 3
+        held.pop().close()
+        assert eventually(lambda: served.services.engine.n_running == 2)
+        assert served.post(CHAT, chat(max_tokens=2))[1]["usage"]["completion_tokens"] == 2
+        for connection in held:
+            connection.close()
+        assert eventually(lambda: not running(served))
+
+
 def test_full_queue_is_429_with_a_time_to_come_back() -> None:
     rig = Rig(endless, pause_s=0.005, n_ctx=100_000)
     with serving(rig.runtime(), ServerOptions(queue=2, drain_s=1)) as served:
         held = [begin(served, chat(stream=True))]
         assert eventually(lambda: running(served))
         held += [begin(served, chat()) for _ in range(2)]
-        assert eventually(lambda: len(served.services.engine._waiting) == 2)
+        assert eventually(lambda: served.services.engine.n_waiting == 2)
         status, answer, headers = served.post(CHAT, chat())
         assert (status, answer["error"]["code"]) == (429, "queue_full")
         assert int(headers["retry-after"]) >= 1
         assert served.post(CHAT, chat(stream=True))[0] == 429
         for connection in held:
             connection.close()
-        assert eventually(lambda: not running(served) and not served.services.engine._waiting)
+        assert eventually(lambda: not running(served) and not served.services.engine.n_waiting)
         assert served.post(CHAT, chat(max_tokens=1))[0] == 200
 
 
@@ -154,7 +172,7 @@ def test_order_of_arrival_is_order_of_answers() -> None:
         for i in range(4):
             threads.append(threading.Thread(target=ask, args=(i,)))
             threads[-1].start()
-            assert eventually(lambda i=i: len(served.services.engine._waiting) >= i or len(ended) > 0)
+            assert eventually(lambda i=i: served.services.engine.n_waiting >= i or len(ended) > 0)
             time.sleep(0.005)
         for thread in threads:
             thread.join()
