@@ -1,7 +1,7 @@
 """`bench ablation FAMILY`: each part alone, then together, with speed, agreement with the reference, and memory.
 
-The table that SpecQuant (arXiv 2609.21704) lacks: how much comes from quantization, speculation, the controller, lookup,
-the cascade, transplanted caches, width padding, routing.
+The table that SpecQuant (arXiv 2609.21704) lacks: how much comes from quantization, speculation, the controller,
+lookup, the cascade, transplanted caches, width padding, routing.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def ablation_table(
         "memory",
     )
     notes = (
-        "identical: greedy replies, id by id; after one near-tie a reply goes its own way, so top-1 agreement (with the "
-        "reference's text in front, on held-out text) says more about quality",
+        "identical: greedy replies, id by id; after one near-tie a reply goes its own way, so top-1 agreement (held-out "
+        "text, the same words in front) says more about quality",
     )
     return Table(f"{family}: what each part brings", columns, rows, notes)
 

@@ -82,8 +82,8 @@ _COLUMNS = (
     "verdict",
 )
 _READING = (
-    "the verdict follows the column that is relative to the target alone where there is one; p from a bootstrap over the "
-    "repeats of each prompt"
+    "the verdict follows the column that is relative to the target alone where there is one; p from a bootstrap over "
+    "the repeats of each prompt"
 )
 
 

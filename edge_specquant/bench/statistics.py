@@ -1,4 +1,4 @@
-"""Medians with spread, ratios pair by pair, bootstrap intervals, intervals of proportions. Pure: numbers in, numbers out.
+"""Medians with spread, ratios pair by pair, bootstrap intervals, intervals of proportions. Pure.
 
 Ratios of speeds are averaged as logarithms, so that twice as fast and half as fast cancel. Repeats of one case are not
 independent of each other: the bootstrap resamples cases first, then repeats within each (Davison & Hinkley 1997, 3.8).

@@ -116,14 +116,13 @@ def ablation(family: str, peers: tuple[str, ...], policy: str, **flags: Any) -> 
 @command.command()
 @click.argument("family")
 @click.option("--limit", type=click.IntRange(1), default=12, show_default=True, help="Questions of each benchmark.")
-@_with(*_RUN_FLAGS, *_PLACE_FLAGS, *_OUTPUT_FLAGS)
+@_with(*_PLACE_FLAGS, *_OUTPUT_FLAGS)
 def specquant(family: str, limit: int, **flags: Any) -> None:
     """Tables I and II of SpecQuant (arXiv 2609.21704) on this machine, the paper's figures beside."""
     from ..bench.specquant import bench_specquant
 
-    _, plan, options = _take(flags)
     opened, say, output = _open(family, flags)
-    _show(bench_specquant(opened, options, plan, say, limit=limit), output)
+    _show(bench_specquant(opened, _options(output), say, limit=limit), output)
 
 
 @command.command()
@@ -178,7 +177,6 @@ def _take(flags: dict[str, Any]) -> tuple[list[Case], Plan, EngineOptions]:
     """Removes the flags of runs and place, and builds what they say. Raises UsageError, FileError."""
     from ..bench.cases import load_cases
     from ..bench.runner import Plan
-    from ..runtime import EngineOptions
 
     cases = load_cases(
         flags.pop("prompts"),
@@ -186,9 +184,15 @@ def _take(flags: dict[str, Any]) -> tuple[list[Case], Plan, EngineOptions]:
         max_tokens=flags.pop("max_tokens"),
         per_class=flags.pop("per_class"),
     )
-    plan = Plan(budget_s=flags.pop("budget"), repeats=flags.pop("repeats"))
+    return cases, Plan(budget_s=flags.pop("budget"), repeats=flags.pop("repeats")), _options(flags)
+
+
+def _options(flags: dict[str, Any]) -> EngineOptions:
+    """Removes the flags of place."""
+    from ..runtime import EngineOptions
+
     names = ("n_threads", "n_ctx", "n_gpu_layers")
-    return cases, plan, EngineOptions(**{name: flags.pop(name) for name in names}, snapshot_bytes=0)
+    return EngineOptions(**{name: flags.pop(name) for name in names}, snapshot_bytes=0)
 
 
 def _open(family: str, flags: dict[str, Any]) -> tuple[Family, Callable[[str], None], dict[str, Any]]:

@@ -129,8 +129,9 @@ def find_meter(
     reasons: list[str] = []
     gpu: Callable[[], PowerMeter | None] = lambda: _find_nvml(load_nvml or _import_nvml, reasons)  # noqa: E731
     rapl: Callable[[], PowerMeter | None] = lambda: _find_rapl(readings, reasons)  # noqa: E731
-    order = [lambda: _find_ina(readings, reasons), *([gpu, rapl] if uses_gpu else [rapl, gpu])]
-    for find in (*order, lambda: _find_battery(readings, reasons)):
+    ina: Callable[[], PowerMeter | None] = lambda: _find_ina(readings, reasons)  # noqa: E731
+    battery: Callable[[], PowerMeter | None] = lambda: _find_battery(readings, reasons)  # noqa: E731
+    for find in (ina, *((gpu, rapl) if uses_gpu else (rapl, gpu)), battery):
         meter = find()
         if meter is not None:
             return meter, tuple(reasons)

@@ -1,0 +1,296 @@
+"""`bench speckv FAMILY`: SpecKV's policy table (arXiv 2605.02888) on this machine, with confidence intervals.
+
+Tokens a step is the published measure; it can only grow with the draft length, since drafting costs nothing in it.
+Tokens per second, by cost curves measured here, is what a user feels: both are shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..engine.kv_cache import KVCache
+from ..engine.template import ChatTemplate
+from ..gguf.family import Family
+from ..native.opening import open_model
+from ..native.protocol import ContextParams, Model
+from ..placement.cost_curve import CostCurve
+from ..placement.here import probe_here
+from ..runtime import EngineOptions
+from . import tables
+from .cost_curve import WidthCost, measure_curves
+from .document import make_document
+from .draft_profile import Profile, greedy_reply, profile_steps
+from .environment import environment_line, record_environment
+from .full import curve_table
+from .gamma_policies import (
+    GAMMAS,
+    Replay,
+    best_fixed,
+    cross_validated,
+    fixed,
+    oracle,
+    predicted_tokens,
+    replay,
+    replay_goodput,
+    round_s,
+    speckv_policy,
+)
+from .measurement import Case
+from .result import Pictures, Result, Say
+from .runner import Plan
+from .settings import by_precision, drafter_for
+from .statistics import Interval, mean_interval, paired_mean_difference
+from .tables import Table
+
+N_CTX = 1024
+MAX_TOKENS = 64  # of each reply: every position costs eight draft forwards
+WIDTHS = tuple(range(1, 10))
+DEFAULT = "Fixed-4 (default)"
+PAPER = {
+    DEFAULT: "3.73 [3.67, 3.79]",
+    "Fixed-best (per compression)": "5.81 (+55.8 %)",
+    "Task-oracle (requires task label)": "4.07 (+9.1 %)",
+    "SpecKV": "5.82 [5.69, 5.96] (+56.0 %)",
+}
+DIFFERENCES = (
+    "the paper: Llama 3.2 1B drafts for 3B on an RTX 3090, targets in FP16, INT8, NF4, simulated on recorded steps; "
+    "here: a 4-bit sibling drafts for its own F16 and 8-bit targets, replayed exactly on their greedy replies",
+    "SpecKV decides here after two draft tokens, by their signals: the paper's features need the draft whose length "
+    "they are to decide",
+    "networks are trained without the prompt they are judged on; the paper does not say so of its own",
+    "tokens a step cannot fall when more is drafted, so Fixed-8 bounds every policy there; tokens per second is by "
+    "cost curves measured here, drafts and padding included",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """A policy on all replies."""
+
+    name: str
+    tokens_per_step: Interval | None
+    tokens_per_s: Interval | None
+    speedup: Interval | None
+    p: float | None
+
+
+def bench_speckv(family: Family, options: EngineOptions, cases: Sequence[Case], plan: Plan, say: Say) -> Result:
+    """Profiles the targets that have a smaller sibling, then replays every policy. Raises EngineError."""
+    targets = [name for name in by_precision(family.variants) if drafter_for(name, family.variants)]
+    environment = record_environment(probe_here(), family, options.n_threads)
+    with _opened(family, options) as (models, caches):
+        say("measuring forwards by width")
+        curves = measure_curves(caches, widths=WIDTHS)
+        profiles = _profiles(family, models, caches, targets, cases, plan, say)
+    costs = {name: _curve(curve) for name, curve in curves.items()}
+    say("training and replaying")
+    rows, decide_s = policy_rows(profiles, costs)
+    notes = (
+        environment_line(environment),
+        f"{len(profiles)} replies, {sum(len(one.steps) for one in profiles)} steps; 95 % bootstrap over replies",
+        f"SpecKV decides in {1e3 * decide_s:.2f} ms here (the paper: 0.34 ms)",
+        *DIFFERENCES,
+    )
+    shown = (_table(rows, notes), _breakdown(profiles, costs), curve_table(curves, {}))
+    document = make_document(
+        "speckv",
+        environment=environment,
+        targets=targets,
+        policies=rows,
+        n_replies=len(profiles),
+        n_steps=sum(len(one.steps) for one in profiles),
+        decide_s=decide_s,
+        cost_curves=curves,
+        paper=PAPER,
+        differences=DIFFERENCES,
+    )
+    return Result(f"{family.name}: SpecKV's policy table", document, shown, _verdict(rows), Pictures(curves=curves))
+
+
+def policy_rows(profiles: Sequence[Profile], costs: dict[str, CostCurve]) -> tuple[list[PolicyRow], float]:
+    """Every policy on every profile, and the seconds of one SpecKV decision. Pure but for that clock."""
+    replays = {name: [run(profile) for profile in profiles] for name, run in _policies(profiles, costs).items()}
+    plain = [replay(one, fixed(0), *_pair(one, costs)).tokens_per_s for one in profiles]
+    base = [one.tokens_per_step for one in replays[DEFAULT]]
+    rows = []
+    for name, found in replays.items():
+        steps = [one.tokens_per_step for one in found]
+        rates = [one.tokens_per_s for one in found]
+        against = paired_mean_difference(base, steps)
+        speedup = mean_interval([rate / alone for rate, alone in zip(rates, plain, strict=True)])
+        rows.append(PolicyRow(name, mean_interval(steps), mean_interval(rates), speedup, against and against[1]))
+    return rows, _decide_s(profiles)
+
+
+def _policies(profiles: Sequence[Profile], costs: dict[str, CostCurve]) -> dict[str, Callable[[Profile], Replay]]:
+    networks = cross_validated(profiles)
+
+    def by_gamma(n: int) -> Callable[[Profile], Replay]:
+        return lambda one: replay(one, fixed(n), *_pair(one, costs))
+
+    def steps_of(one: Profile, n: int) -> float:
+        return by_gamma(n)(one).tokens_per_step
+
+    best = best_fixed(profiles, steps_of)
+    best_rate = best_fixed(profiles, lambda one, n: by_gamma(n)(one).tokens_per_s)
+    task = {c: best_fixed([p for p in profiles if p.prompt_class == c], steps_of) for c in _classes(profiles)}
+
+    def speckv(one: Profile) -> Replay:
+        return replay(one, speckv_policy(networks[one.case], predicted_tokens), *_pair(one, costs))
+
+    def speckv_rate(one: Profile) -> Replay:
+        target, draft = _pair(one, costs)
+        policy = speckv_policy(networks[one.case], lambda a, n: predicted_tokens(a, n) / round_s(n, target, draft))
+        return replay(one, policy, target, draft)
+
+    return {
+        **{DEFAULT if n == 4 else f"Fixed-{n}": by_gamma(n) for n in GAMMAS},
+        "Fixed-best (per compression)": lambda one: by_gamma(best[one.target])(one),
+        "Fixed-best by tokens per second": lambda one: by_gamma(best_rate[one.target])(one),
+        "Task-oracle (requires task label)": lambda one: by_gamma(task[one.prompt_class][one.target])(one),
+        "SpecKV": speckv,
+        "SpecKV, tokens per second": speckv_rate,
+        "goodput (this program's default)": lambda one: replay_goodput(one, *_pair(one, costs)),
+        "Oracle (knows what is accepted)": lambda one: replay(one, oracle(*_pair(one, costs)), *_pair(one, costs)),
+        "no draft": lambda one: replay(one, fixed(0), *_pair(one, costs)),
+    }
+
+
+def _table(rows: Sequence[PolicyRow], notes: tuple[str, ...]) -> Table:
+    base = next(row.tokens_per_step for row in rows if row.name == DEFAULT)
+    columns = (
+        "Policy",
+        "Expected Tokens/Step [95 %]",
+        "vs Fixed-4",
+        "p",
+        "tokens/s [95 %]",
+        "x no draft [95 %]",
+        "paper: Tokens/Step",
+    )
+    cells = []
+    for row in rows:
+        steps = row.tokens_per_step
+        change = steps.value / base.value - 1 if steps and base else None
+        p = tables.UNKNOWN if row.p is None or row.name == DEFAULT else f"{row.p:.4f}"
+        relative = "baseline" if row.name == DEFAULT else tables.UNKNOWN if change is None else f"{100 * change:+.1f} %"
+        cells.append(
+            (
+                row.name,
+                _mean(steps),
+                relative,
+                p,
+                _mean(row.tokens_per_s, 1),
+                tables.times(row.speedup),
+                PAPER.get(row.name, "—"),
+            )
+        )
+    return Table("Table 1: policies of draft length", columns, tuple(cells), notes)
+
+
+def _breakdown(profiles: Sequence[Profile], costs: dict[str, CostCurve]) -> Table:
+    """Table 2: tokens a step by compression and task, Fixed-4 and SpecKV."""
+    policies = _policies(profiles, costs)
+    rows = []
+    for target in dict.fromkeys(one.target for one in profiles):
+        for task in _classes(profiles):
+            own = [one for one in profiles if one.target == target and one.prompt_class == task]
+            if own:
+                four, speckv = (
+                    float(np.mean([policies[n](one).tokens_per_step for one in own])) for n in (DEFAULT, "SpecKV")
+                )
+                rows.append((target, task, f"{four:.2f}", f"{speckv:.2f}", f"{100 * (speckv / four - 1):+.1f} %"))
+    return Table(
+        "Table 2: by compression and task", ("Compression", "Task", "Fixed-4", "SpecKV", "Improvement"), tuple(rows)
+    )
+
+
+def _verdict(rows: Sequence[PolicyRow]) -> tuple[str, ...]:
+    known = [row for row in rows if row.speedup and not row.name.startswith("Oracle")]
+    best = max(known, key=lambda row: row.speedup.value if row.speedup else 0.0)
+    sentences = [f"By tokens per second, '{best.name}' is best: {tables.times(best.speedup)} of no draft at all."]
+    losing = [row.name for row in known if row.speedup and row.speedup.value < 0.99]
+    if losing:
+        sentences.append(f"Slower than no draft on this machine: {', '.join(losing)}.")
+    return tuple(sentences)
+
+
+def _profiles(
+    family: Family,
+    models: dict[str, Model],
+    caches: dict[str, KVCache],
+    targets: Sequence[str],
+    cases: Sequence[Case],
+    plan: Plan,
+    say: Say,
+) -> list[Profile]:
+    """Profiles case by case, until the budget is spent; at least two cases."""
+    begun = plan.clock()
+    found: list[Profile] = []
+    for number, case in enumerate(cases):
+        if number >= 2 and (plan.clock() - begun) * (1 + 1 / number) > plan.budget_s:
+            break
+        for target in targets:
+            say(f"profiling {target}: {case.id} ({number + 1} of {len(cases)})")
+            draft = drafter_for(target, family.variants) or target
+            vocab = models[target].vocab
+            prompt = ChatTemplate(models[target].chat_template, vocab).tokens(
+                [{"role": "user", "content": case.prompt}]
+            )
+            reply = greedy_reply(caches[target], prompt, min(MAX_TOKENS, case.max_tokens), vocab.eog_tokens)
+            if len(reply) < 2:
+                continue
+            ratio = family.variant(draft).n_bytes / family.variant(target).n_bytes
+            steps = tuple(profile_steps(caches[draft], prompt, reply))
+            found.append(Profile(case.id, case.prompt_class, target, draft, ratio, steps))
+    return found
+
+
+@contextlib.contextmanager
+def _opened(family: Family, options: EngineOptions) -> Iterator[tuple[dict[str, Model], dict[str, KVCache]]]:
+    with contextlib.ExitStack() as stack:
+        models: dict[str, Model] = {}
+        caches: dict[str, KVCache] = {}
+        for name in by_precision(family.variants):
+            model = open_model(family.path(name), n_gpu_layers=options.n_gpu_layers)
+            models[name] = stack.enter_context(contextlib.closing(model))
+            context = model.context(ContextParams(n_ctx=N_CTX, max_rows=16, n_threads=options.n_threads))
+            caches[name] = KVCache(stack.enter_context(contextlib.closing(context)))
+        yield models, caches
+
+
+def _curve(curve: Sequence[WidthCost]) -> CostCurve:
+    seconds = tuple(cost.seconds.median for cost in curve)
+    return CostCurve(tuple(cost.width for cost in curve), (curve[0].n_past,), (seconds,))
+
+
+def _pair(profile: Profile, costs: dict[str, CostCurve]) -> tuple[CostCurve, CostCurve]:
+    return costs[profile.target], costs[profile.draft]
+
+
+def _classes(profiles: Sequence[Profile]) -> list[str]:
+    return list(dict.fromkeys(profile.prompt_class for profile in profiles))
+
+
+def _decide_s(profiles: Sequence[Profile], n: int = 50) -> float:
+    """Median seconds of one decision."""
+    policy = speckv_policy(next(iter(cross_validated(profiles).values())), predicted_tokens)
+    profile = profiles[0]
+    times = []
+    for i in range(n):
+        begun = time.perf_counter()
+        policy(profile, profile.steps[i % len(profile.steps)])
+        times.append(time.perf_counter() - begun)
+    return float(np.median(times))
+
+
+def _mean(found: Interval | None, digits: int = 2) -> str:
+    if found is None:
+        return tables.UNKNOWN
+    if found.low is None or found.high is None:
+        return f"{found.value:.{digits}f}"
+    return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
