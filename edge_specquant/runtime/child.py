@@ -45,7 +45,14 @@ def main() -> int:
     beats = _Beats(outbox, opening.parent_pid)
     with beats:  # the imports and the opening are work too
         notice = log_here(ENGINE_LOG, native=True, debug=opening.options.debug)
-        serving = _Serving(_open_engine(opening), outbox, beats)
+        try:
+            engine = _open_engine(opening)
+        except Exception as error:
+            logger.exception("the engine could not be opened")
+            outbox.put(("refused", f"{type(error).__name__}: {error}"))
+            outbox.close()
+            return 1
+    serving = _Serving(engine, outbox, beats)
     outbox.put(("ready", os.getpid(), notice))
     threading.Thread(target=_read, args=(frames, serving), name="frames", daemon=True).start()
     serving.run()
@@ -75,7 +82,7 @@ class _Serving:
         kind, number = message[0], message[1]
         if kind == "generate":
             request = message[2]
-            reply = self._engine.generate(request, lambda done, total: self._put("prefill", number, done, total))
+            reply = self._engine.generate(request, lambda done, total: self._prefilled(number, done, total))
             self._replies[number] = reply
             self._jobs.put(lambda: self._guarded(number, lambda: self._stream(number, reply)))
         elif kind == "cancel":
@@ -120,6 +127,10 @@ class _Serving:
             else:
                 self._put("event", number, event)
         self._put("done", number, self._engine.notices)
+
+    def _prefilled(self, number: int, done: int, total: int) -> None:
+        self._beats.n_steps += 1
+        self._put("prefill", number, done, total)
 
     def _answer(self, number: int, request: Request) -> None:
         self._put("answer", number, self._engine.tokens(request))

@@ -17,12 +17,13 @@ _ENGINE_SIGNALS = ("SIGSEGV", "SIGILL", "SIGBUS", "SIGFPE", "SIGABRT")
 class Death:
     """status is the exit status (minus the signal on POSIX); hung: it was ended because it did not answer.
 
-    doing: what it was at, as a clause ("while loading the model").
+    doing: what it was at, as a clause ("while loading the model"). said: why it could not start, in its own words.
     """
 
     status: int
     doing: str
     hung: str | None = None
+    said: str | None = None
 
     @property
     def signal(self) -> str | None:
@@ -32,6 +33,8 @@ class Death:
     @property
     def sentence(self) -> str:
         """What happened, for the user."""
+        if self.said:
+            return f"the engine could not start: {self.said}"
         if self.hung:
             return f"the engine {self.hung} {self.doing} and was ended"
         if self.signal in _MEMORY_SIGNALS:

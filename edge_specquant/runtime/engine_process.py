@@ -29,10 +29,13 @@ COMMAND = (sys.executable, "-m", "edge_specquant.runtime.child")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """hang_s: silence after which the child is ended. stall_s: the same without a step or CPU time being spent."""
+    """hang_s: silence after which the child is ended. stall_s: the same without a step or CPU time being spent.
+
+    stall_s is longer than the engine's self-test may take in the child's own children, whose time is not seen.
+    """
 
     hang_s: float = 10.0
-    stall_s: float = 120.0
+    stall_s: float = 400.0
     start_s: float = 30.0
 
 

@@ -71,6 +71,7 @@ class ProcessEngine:
         self._deaths: dict[str, int] = {}
         self._changes: list[str] = []
         self._n_started = 0
+        self._refusal: str | None = None
         self._is_closed = False
 
     def start(self) -> None:
@@ -121,7 +122,7 @@ class ProcessEngine:
             family=self.family.name,
             pid=child.pid if child else None,
             busy=bool(calls),
-            n_waiting=max(0, len(calls) - 1),
+            n_waiting=max(0, len(calls) - self.options.n_parallel),
             n_restarts=max(0, self._n_started - 1),
             notices=(*self.notices, *self._changes),
             log_path=str(engine_log_path()),
@@ -264,7 +265,9 @@ class ProcessEngine:
     def _on_frame(self, messages: list[Message]) -> None:
         by_call: dict[int, list[Message]] = {}
         for message in messages:
-            if message[0] == "ready":
+            if message[0] == "refused":
+                self._refusal = message[1]
+            elif message[0] == "ready":
                 self._changes += [message[2]] if message[2] and message[2] not in self._changes else []
             elif message[0] != "beat":
                 by_call.setdefault(message[1], []).append(message)
@@ -292,7 +295,8 @@ class ProcessEngine:
             calls, self._calls = list(self._calls.values()), {}
             # Whoever was being answered is told; with nobody being answered, whoever is first in line.
             concerned = [call for call in calls if call.is_started] or calls[:1]
-            death = Death(status, concerned[0].doing if concerned else "while it was idle", hung)
+            death = Death(status, concerned[0].doing if concerned else "while it was idle", hung, self._refusal)
+            self._refusal = None
             change = ""
             if concerned and not self._is_closed:
                 self.options, change = safer(self.options, death)

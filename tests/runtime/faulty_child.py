@@ -1,8 +1,8 @@
 """The engine's process with a fault built in: `python faulty_child.py PHASE HOW LIMIT`, frames as for the real one.
 
-PHASE: start, load, prefill, draft, verify. HOW: a signal's name, "hang" (stopped), "stall" (alive, nothing done),
-"busy" (long work), "exit", "garbage" (no frames on stdout) or "error". A fault happens only as often as LIMIT's name
-says at its end: that file grows by a byte for each.
+PHASE: start, open, load, prefill, draft, verify. HOW: a signal's name, "hang" (stopped), "stall" (alive, nothing
+done), "busy" (long work), "exit", "garbage" (no frames on stdout) or "error". A fault happens only as often as the name
+of LIMIT says at its end: that file grows by a byte for each.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ def main() -> int:
 
     if phase == "start":
         fail(how, limit)
+    elif phase == "open":
+        before(local, "Slots", lambda *_: True, how, limit)
     elif phase == "load":
         before(local, "open_model", lambda *_: True, how, limit)
     elif phase == "prefill":

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from runtime_rig import GREEDY, FakeEngine, drained, fake_runtime, greedy_fake
 
 from edge_specquant.gguf.family import Family
+from edge_specquant.native.model import NativeModel
+from edge_specquant.native.protocol import Chunk, ContextParams
 from edge_specquant.params import SamplingParams, SpeculationParams
 from edge_specquant.request import Request
 from edge_specquant.runtime import EngineOptions, Runtime
@@ -27,8 +31,6 @@ def together(asks: Sequence[Callable[[], None]]) -> None:
 
 def slow_down(engine: FakeEngine) -> None:
     """Makes the fakes' decodes long enough for others to come."""
-    import time
-
     for model in engine.models.values():
         for context in model.contexts:
             context.before_decode = lambda: time.sleep(0.001)
@@ -137,3 +139,20 @@ def test_the_real_engine_answers_as_alone(tiny_family: Family, kind: str) -> Non
         together([lambda i=i: ask(i) for i in range(len(requests))])  # type: ignore[misc]
         assert [got[i] for i in range(len(requests))] == wanted
         assert {resident.name for resident in runtime.status().residents} == {"f16", "q4"}
+
+
+@pytest.mark.parametrize("variant", ["f16", "q4"])
+def test_rows_do_not_depend_on_the_company(tiny_family: Family, variant: str) -> None:
+    """To the last bit: what differs from a solo run is the width of the batch, never what the others say."""
+    n, others = 24, 3
+    ids = np.random.default_rng(0).integers(3, 250, (others + 3, n)).tolist()
+    with NativeModel(tiny_family.path(variant), use_extra_bufts=True) as model:
+        seen = []
+        for company in ((1, 2, 3), (3, 4, 5)):
+            with model.context(ContextParams(n_ctx=512, n_seq=4, max_rows=8, n_threads=1)) as context:
+                rows = []
+                for i in range(n):
+                    chunks = [Chunk([ids[who][i]], i, 1, seq) for seq, who in enumerate((0, *company))]
+                    rows.append(context.decode_mixed(chunks)[0].copy())
+                seen.append(np.concatenate(rows))
+        assert np.array_equal(seen[0], seen[1])

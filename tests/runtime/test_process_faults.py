@@ -158,6 +158,13 @@ def test_a_child_that_cannot_start_says_so(faulty: Open) -> None:
     assert events[-1].finish_reason == "interrupted"
 
 
+def test_a_child_that_cannot_open_the_family_says_why(faulty: Open) -> None:
+    runtime = faulty("open", "error", 9)
+    events = list(runtime.generate(REQUEST))
+    assert "could not start: RuntimeError: something nobody foresaw" in (events[0].note or "")
+    assert events[-1].finish_reason == "interrupted"
+
+
 def test_an_unforeseen_error_is_a_sentence_and_the_child_lives(faulty: Open, plain: list[int]) -> None:
     runtime = faulty("draft", "error")
     reply = runtime.generate(REQUEST)
