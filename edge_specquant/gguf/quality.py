@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..native.model import NativeModel
+from ..native.nested import NestedModel
 from ..native.opening import open_model
 from ..native.protocol import ContextParams
 from .collect import shipped_text
 from .manifest import Manifest, QualityRecord, write_manifest
+from .nested_open import open_any
 
 Progress = Callable[[str, int, int], None]
 TokenProgress = Callable[[int, int], None]
@@ -96,7 +98,7 @@ def _run_sibling(
     path: Path, windows: list[list[int]], n_threads: int, kept: Path, reference: str, progress: TokenProgress
 ) -> QualityRecord:
     divergences, agreements, losses = [], [], []
-    with open_model(path) as model, kept.open("rb") as file:
+    with open_any(path) as model, kept.open("rb") as file:
 
         def receive(logits: Logits, following: Sequence[int]) -> None:
             expected = np.fromfile(file, dtype=np.float32, count=logits.size).reshape(logits.shape)
@@ -123,7 +125,7 @@ def kl_divergence(log_p: Logits, log_q: Logits) -> NDArray[np.float64]:
 
 
 def _walk(
-    model: NativeModel,
+    model: NativeModel | NestedModel,
     windows: list[list[int]],
     n_threads: int,
     receive: Callable[[Logits, Sequence[int]], None],

@@ -13,33 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .ggml_tensor import F32, Tensor, at
 from .library import engine, ggml
 
 Receive = Callable[[str, NDArray[np.float32]], None]
 """Called with the weight's name and the activations, shape (n_tokens, n_columns); the array is the caller's to keep."""
 
 _MUL_MAT_NAME = b"MUL_MAT"
-_F32 = 0
-
-
-class _Tensor(ctypes.Structure):
-    """struct ggml_tensor (ggml.h), as far as `name`."""
-
-
-_Tensor._fields_ = [
-    ("type", ctypes.c_int),
-    ("buffer", ctypes.c_void_p),
-    ("ne", ctypes.c_int64 * 4),
-    ("nb", ctypes.c_size_t * 4),
-    ("op", ctypes.c_int),
-    ("op_params", ctypes.c_int32 * 16),
-    ("flags", ctypes.c_int32),
-    ("src", ctypes.POINTER(_Tensor) * 10),
-    ("view_src", ctypes.c_void_p),
-    ("view_offs", ctypes.c_size_t),
-    ("data", ctypes.c_void_p),
-    ("name", ctypes.c_char * 64),
-]
 
 
 class MatMulWatcher:
@@ -73,13 +53,13 @@ class MatMulWatcher:
             return False
 
     def _handle(self, pointer: Any, ask: bool) -> bool:
-        node = ctypes.cast(pointer, ctypes.POINTER(_Tensor)).contents
+        node = at(pointer)
         if not self._is_product(node.op):
             return not ask  # not asked: a node we did not want; let it run on
         weight, inputs = node.src[0].contents, node.src[1].contents
         name = weight.name.decode("utf-8", "replace")
         if ask:
-            return inputs.type == _F32 and self._wants(name)
+            return inputs.type == F32 and self._wants(name)
         self._receive(name, self._read(inputs, node.src[1]))
         return True
 
@@ -88,7 +68,7 @@ class MatMulWatcher:
             self._ops[op] = self._library.ggml_op_name(op) == _MUL_MAT_NAME
         return self._ops[op]
 
-    def _read(self, tensor: _Tensor, pointer: Any) -> NDArray[np.float32]:
+    def _read(self, tensor: Tensor, pointer: Any) -> NDArray[np.float32]:
         n_columns = int(tensor.ne[0])
         n_rows = int(tensor.ne[1] * tensor.ne[2] * tensor.ne[3])
         values = np.empty((n_rows, n_columns), dtype=np.float32)

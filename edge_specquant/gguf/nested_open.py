@@ -1,0 +1,30 @@
+"""Opens any file of a family: an ordinary model, or the residual of a nested pair together with its base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..native.model import NativeModel
+from ..native.nested import NestedModel, SharedModel
+from ..native.opening import open_model
+from .container import read_container
+from .nested import is_residual, read_planes
+
+
+def open_nested(residual: Path, base: SharedModel | None = None, *, use_kernel: bool | None = None) -> NestedModel:
+    """The target of a nested pair, on its own base or on a share of one already loaded.
+
+    Raises GGUFError when the files do not belong together, ModelLoadError.
+    """
+    base_path, planes = read_planes(residual)
+    shared = base or SharedModel(open_model(base_path))
+    try:
+        return NestedModel(shared, residual, planes, use_kernel=use_kernel)
+    except BaseException:
+        shared.close()
+        raise
+
+
+def open_any(path: Path) -> NativeModel | NestedModel:
+    """A model by whichever of its files the manifest names. Raises GGUFError, ModelLoadError."""
+    return open_nested(path) if is_residual(read_container(path)) else open_model(path)
