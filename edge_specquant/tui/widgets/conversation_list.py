@@ -35,7 +35,8 @@ class ConversationList(Vertical):
         Binding("escape", "want('close')", "Back"),
     ]
     DEFAULT_CSS = """
-    ConversationList { width: 34; max-width: 50%; display: none; background: $surface; border-right: vkey $surface-lighten-1; }
+    ConversationList { width: 34; max-width: 50%; display: none; background: $surface;
+                       border-right: vkey $surface-lighten-1; }
     ConversationList.shown { display: block; }
     ConversationList > Input { border: none; height: 1; margin: 1 1; padding: 0 1; background: $boost; }
     ConversationList > Input:focus { background: $primary 20%; }

@@ -1,23 +1,25 @@
 """Markdown of a model's answer: nothing in it is obeyed. HTML and console markup are text, links copy themselves.
 
-Takes text whose control characters are already visible. Streams with a cost a token that does not grow.
+Takes text whose control characters are already visible. An answer is drawn in chapters of a few dozen blocks each:
+only the last one is laid out again when text arrives, so the cost of a token does not grow with the answer.
 """
 
 from __future__ import annotations
 
 import re
-import time
+from itertools import pairwise
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from textual.app import ComposeResult
+from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Label, Markdown, Static
 from textual.widgets._markdown import MarkdownBlock, MarkdownFence
 
 _LINE_BREAKS = re.compile("[\u2028\u2029]")  # str.splitlines breaks there and Markdown does not: lines would go astray
-_SHORTEST_WAIT_S = 0.05
-_COST_FACTOR = 4.0
+CHAPTER_BLOCKS = 24
+PLAIN_CODE_CHARS = 6000  # a longer fence stays plain: colouring reads all of it, every time
 
 
 class Fence(MarkdownFence):
@@ -29,8 +31,16 @@ class Fence(MarkdownFence):
     """
 
     def __init__(self, markdown: Markdown, token: Token, code: str) -> None:
-        token.info = token.info.strip().split(" ")[0] or "text"  # never guessed: guessing reads all code every time
+        language = token.info.strip().split(" ")[0]
+        self.language = language
+        # Never guessed: guessing reads all of the code every time.
+        token.info = "text" if not language or len(code) > PLAIN_CODE_CHARS else language
         super().__init__(markdown, token, code)
+
+    def _copy_context(self, block: MarkdownBlock) -> None:
+        super()._copy_context(block)
+        if isinstance(block, Fence):
+            self.language = block.language
 
     def compose(self) -> ComposeResult:
         """The head, then the code."""
@@ -45,18 +55,18 @@ class Fence(MarkdownFence):
             self._fence_head.update(self._head_text())
 
     def _head_text(self) -> Content:
-        language = "" if self.lexer == "text" else f"{self.lexer}  "
-        return Content.assemble(language, ("copy", "underline"))
+        return Content.assemble(f"{self.language}  " if self.language else "", ("copy", "underline"))
 
     def on_click(self) -> None:
         """A click on the block copies it."""
-        self.post_message(AnswerMarkdown.CodeClicked(self._markdown, self.code))
+        self.post_message(Chapter.CodeClicked(self._markdown, self.code))
 
 
-class AnswerMarkdown(Markdown):
+class Chapter(Markdown):
     """A Markdown widget for text from strangers."""
 
     BLOCKS: dict[str, type[MarkdownBlock]] = Markdown.BLOCKS | {"fence": Fence, "code_block": Fence}
+    DEFAULT_CSS = "Chapter { padding: 0 2; }"
 
     class CodeClicked(Markdown.LinkClicked):
         """Somebody clicked a code block; `href` is the code."""
@@ -66,32 +76,52 @@ class AnswerMarkdown(Markdown):
             self.href = code
 
     def __init__(self, text: str = "") -> None:
-        super().__init__(_as_lines(text), parser_factory=_parser, open_links=False)
-        self._waiting = ""
-        self._next_at = 0.0
-        self._busy = False
+        super().__init__(text, parser_factory=_parser, open_links=False)
 
-    async def write(self, text: str, *, last: bool = False) -> None:
-        """Adds text, now or with a later call: drawing never takes more than a fifth of the time."""
-        self._waiting += _as_lines(text)
-        if self._busy or not self._waiting or (not last and time.monotonic() < self._next_at):
-            return
-        self._busy = True
-        try:
-            begun = time.monotonic()
-            piece, self._waiting = self._waiting, ""
-            await self.append(piece)
-            ended = time.monotonic()
-            self._next_at = ended + max(_SHORTEST_WAIT_S, _COST_FACTOR * (ended - begun))
-        finally:
-            self._busy = False
-        if last:
-            await self.write("", last=True)
+
+class AnswerMarkdown(Vertical):
+    """A whole answer; `write` adds to its end."""
+
+    DEFAULT_CSS = "AnswerMarkdown { height: auto; }"
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__()
+        self._texts = _chapters(_as_lines(text))
+        self._last = Chapter(self._texts[-1])
+
+    def compose(self) -> ComposeResult:
+        """The chapters there are."""
+        yield from (Chapter(text) for text in self._texts[:-1])
+        yield self._last
+
+    async def write(self, text: str) -> None:
+        """Adds text, and begins a new chapter when the last one is long."""
+        piece = _as_lines(text)
+        self._texts[-1] += piece
+        await self._last.append(piece)
+        if len(self._last.children) > CHAPTER_BLOCKS:
+            await self._turn_page()
+
+    @property
+    def source(self) -> str:
+        """The text on show."""
+        return "".join(self._texts)
 
     @property
     def code_blocks(self) -> list[str]:
         """The code of every fenced block, in order."""
         return [block.code for block in self.query(MarkdownFence)]
+
+    async def _turn_page(self) -> None:
+        """The block that is still growing moves to a chapter of its own."""
+        finished, growing = _before_last_block(self._texts[-1])
+        if not finished or not growing:
+            return
+        self._texts[-1:] = [finished, growing]
+        old, self._last = self._last, Chapter(growing)
+        with self.app.batch_update():
+            await old.children[-1].remove()
+            await self.mount(self._last)
 
 
 def _parser() -> MarkdownIt:
@@ -100,3 +130,28 @@ def _parser() -> MarkdownIt:
 
 def _as_lines(text: str) -> str:
     return _LINE_BREAKS.sub("\n", text)
+
+
+def _block_starts(text: str) -> list[int]:
+    """First lines of the top-level blocks."""
+    tokens = _parser().parse(text)
+    return [token.map[0] for token in tokens if token.level == 0 and token.map is not None and token.nesting >= 0]
+
+
+def _before_last_block(text: str) -> tuple[str, str]:
+    """(everything before the last block, the last block)."""
+    starts = _block_starts(text)
+    if not starts:
+        return text, ""
+    lines = text.split("\n")
+    before = "".join(line + "\n" for line in lines[: starts[-1]])
+    return before, text[len(before) :]
+
+
+def _chapters(text: str) -> list[str]:
+    """A stored answer in chapters."""
+    starts = _block_starts(text)[CHAPTER_BLOCKS::CHAPTER_BLOCKS]
+    lines = text.split("\n")
+    cuts = [0, *starts, len(lines)]
+    parts = ["\n".join(lines[a:b]) for a, b in pairwise(cuts)]
+    return [part + "\n" for part in parts[:-1]] + parts[-1:]

@@ -6,6 +6,8 @@ Focusable: the keys that act on a message are bound here and reported upwards as
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -24,6 +26,8 @@ from .markdown_text import AnswerMarkdown
 from .origin_text import OriginText, with_departure
 
 LONG_MESSAGE_CHARS = 4000
+_SHORTEST_WAIT_S = 0.05
+_COST_FACTOR = 4.0
 _ENDS = {"interrupted": "stopped", "error": "failed", "streaming": ""}
 
 
@@ -70,6 +74,8 @@ class MessageView(Vertical, can_focus=True):
         self.origins = origins
         self.copied_block = -1
         self._drawing = asyncio.Lock()
+        self._waiting: list[Run] = []
+        self._next_at = 0.0
         self._runs: list[Run] = runs_of(message.text, message.record)
         self._head = Static(self._head_text(), classes="head", markup=False)
         self._foot = Static("", classes="foot", markup=False)
@@ -91,24 +97,20 @@ class MessageView(Vertical, can_focus=True):
         return self.message.role == "assistant"
 
     async def write(self, runs: Sequence[Run]) -> None:
-        """Adds pieces of a reply that is arriving."""
+        """Adds pieces of a reply that is arriving; drawing them takes a fifth of the time at most."""
         for run in runs:
             if self._runs and self._runs[-1][0] == run[0]:
                 self._runs[-1] = (run[0], self._runs[-1][1] + run[1])
             else:
                 self._runs.append(run)
-        async with self._drawing:
-            if isinstance(self._body, OriginText):
-                await self._body.write(runs)
-            elif isinstance(self._body, AnswerMarkdown):
-                await self._body.write("".join(text for _, text in runs))
+        self._waiting += runs
+        if time.monotonic() >= self._next_at and not self._drawing.locked():
+            await self._draw_waiting()
 
     async def finish(self, message: Message) -> None:
         """The reply is whole: draws what was held back, and its figures."""
         self.message = message
-        async with self._drawing:
-            if isinstance(self._body, AnswerMarkdown):
-                await self._body.write("", last=True)
+        await self._draw_waiting()
         self._head.update(self._head_text())
         self.set_foot(footnote(message.record))
 
@@ -118,6 +120,7 @@ class MessageView(Vertical, can_focus=True):
             return
         async with self._drawing:
             self.origins = origins
+            self._waiting.clear()
             old, self._body = self._body, self._make_body()
             await self.mount(self._body, after=self._head)
             await old.remove()
@@ -149,6 +152,22 @@ class MessageView(Vertical, can_focus=True):
             views[place].focus()
         elif step > 0:
             self.post_message(self.Wanted(self, "leave"))
+
+    async def _draw_waiting(self) -> None:
+        async with self._drawing:
+            begun = time.monotonic()
+            waiting, self._waiting = self._waiting, []
+            if isinstance(self._body, OriginText):
+                await self._body.write(waiting)
+            elif isinstance(self._body, AnswerMarkdown) and waiting:
+                await self._body.write("".join(text for _, text in waiting))
+            self._next_at = math.inf
+        self.call_after_refresh(self._drawn, begun)
+
+    def _drawn(self, begun: float) -> None:
+        """The screen shows it: laying out counts as drawing."""
+        ended = time.monotonic()
+        self._next_at = ended + max(_SHORTEST_WAIT_S, _COST_FACTOR * (ended - begun))
 
     def _make_body(self) -> Static | AnswerMarkdown | OriginText:
         if not self.answers:

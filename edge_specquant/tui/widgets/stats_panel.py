@@ -20,7 +20,8 @@ class StatsPanel(VerticalScroll, can_focus=False):
     """Figures, top to bottom."""
 
     DEFAULT_CSS = """
-    StatsPanel { width: 36; max-width: 50%; padding: 1 1 0 2; border-left: vkey $surface-lighten-1; background: $surface; }
+    StatsPanel { width: 36; max-width: 50%; padding: 1 1 0 2; background: $surface;
+                 border-left: vkey $surface-lighten-1; }
     StatsPanel > Static { height: auto; }
     StatsPanel > #rounds-title { color: $text-accent; text-style: bold; margin-top: 1; }
     StatsPanel > Sparkline { height: 2; margin: 0 1 0 0; }

@@ -1,0 +1,180 @@
+"""The pane of conversations and the first screen: found, renamed, pinned, deleted and brought back, exported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from textual.widgets import Input, OptionList
+from tui_rig import Chat, Rig, run, saying
+
+from edge_specquant.errors import FamilyError
+from edge_specquant.runtime import Runtime
+from edge_specquant.store import Store
+from edge_specquant.store.portable import from_json_text
+from edge_specquant.tui.engine import Progress
+from edge_specquant.tui.screens.welcome import Welcome
+from edge_specquant.tui.widgets.conversation_list import ConversationList
+
+
+def filled() -> Store:
+    store = Store.in_memory()
+    for title, text in (("[bold] lamps", "about lamps"), ("boats", "the [/ harbour"), ("trees", "oak and 日本語")):
+        conversation = store.create(title)
+        store.add(conversation.id, "user", text)
+        store.add(conversation.id, "assistant", f"an answer on {title}")
+    return store
+
+
+def titles(store: Store) -> list[str]:
+    return [conversation.title for conversation in store.conversations()]
+
+
+async def open_list(chat: Chat) -> None:
+    await chat.press("ctrl+l")
+    await chat.until(lambda: chat.screen.query_one(OptionList).has_focus)
+
+
+def test_search_finds_text_and_opens_it() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("ok")}, store=filled()).chat() as chat:
+            await open_list(chat)
+            assert "[bold] lamps" in chat.text and "trees" in chat.text
+            await chat.press("slash")
+            chat.screen.query_one("#search", Input).value = "harbour"
+            await chat.until(lambda: "trees" not in chat.text)
+            assert "the [/ harbour" in chat.text
+            await chat.press("enter")
+            await chat.until(lambda: chat.messages == ["the [/ harbour", "an answer on boats"])
+            await chat.until(lambda: "an answer on boats" in chat.text)
+
+    run(body())
+
+
+def test_rename_pin_delete_and_undo() -> None:
+    store = filled()
+
+    async def body() -> None:
+        async with Rig({"f16": saying("ok")}, store=store).chat() as chat:
+            await open_list(chat)
+            await chat.press("down", "p")
+            assert titles(store)[0] == "boats"
+            await chat.press("r")
+            await chat.until(lambda: "Rename" in chat.text)
+            chat.app.screen.query_one("#line", Input).value = "[ships]"
+            await chat.press("enter")
+            await chat.until(lambda: "[ships]" in titles(store))
+            await chat.press("d")
+            assert "[ships]" not in titles(store)
+            await chat.press("u")
+            assert titles(store)[0] == "[ships]"
+
+    run(body())
+
+
+def test_deleting_the_conversation_on_show_leaves_it_and_undo_returns() -> None:
+    store = filled()
+
+    async def body() -> None:
+        async with Rig({"f16": saying("ok")}, store=store).chat() as chat:
+            await open_list(chat)
+            await chat.press("enter")
+            await chat.until(lambda: len(chat.messages) == 2)
+            await open_list(chat) if not chat.screen.query_one(OptionList).has_focus else None
+            await chat.until(lambda: chat.screen.query_one(ConversationList).has_class("shown"))
+            chat.screen.query_one(OptionList).focus()
+            await chat.press("d")
+            assert chat.messages == []
+            await chat.press("u")
+            await chat.until(lambda: len(chat.messages) == 2)
+
+    run(body())
+
+
+def test_export_writes_what_the_name_says_and_overwrites_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("ok")}, store=filled()).chat() as chat:
+            target = tmp_path / "ein Name.json"
+            for expected in ("exported", "is there already"):
+                await chat.until(lambda: chat.app.screen is chat.screen)
+                if not chat.screen.query_one(ConversationList).has_class("shown"):
+                    await open_list(chat)
+                chat.screen.query_one(OptionList).focus()
+                await chat.press("e")
+                await chat.until(lambda: "Export" in chat.text)
+                chat.app.screen.query_one("#line", Input).value = str(target)
+                await chat.press("enter")
+                await chat.until(lambda expected=expected: expected in " ".join(chat.text.split()))  # type: ignore[misc]
+            copies = from_json_text(target.read_text(encoding="utf-8"))
+            assert [copy.title for copy in copies] == ["trees"]
+
+    run(body())
+
+
+def test_first_run_offers_choices_and_shows_progress_and_failure() -> None:
+    attempts: list[tuple[str, bool]] = []
+    rig = Rig({"f16": saying("hello")}, family=None)
+
+    def opener(source: str, convert: bool, progress: Progress) -> Runtime:
+        attempts.append((source, convert))
+        progress("writing [q8]", 40, 100)
+        if source == "bad":
+            raise FamilyError("there is no [family] 'bad'")
+        return rig.runtime()
+
+    rig.opener = opener
+
+    async def body() -> None:
+        async with rig.chat(wait=False) as chat:
+            await chat.until(lambda: isinstance(chat.app.screen, Welcome))
+            await chat.until(lambda: "A file or folder of yours" in chat.text)
+            await chat.press("end", "enter")
+            await chat.until(lambda: "Which file or folder?" in chat.text)
+            chat.app.screen.query_one("#line", Input).value = "bad"
+            await chat.press("enter")
+            await chat.until(lambda: "there is no [family] 'bad'" in chat.text)
+            await chat.press("end", "enter")
+            await chat.until(lambda: "Which file or folder?" in chat.text)
+            chat.app.screen.query_one("#line", Input).value = "good.gguf"
+            await chat.press("enter")
+            await chat.until(lambda: chat.screen.facts is not None and chat.app.screen is chat.screen)
+            assert attempts == [("bad", True), ("good.gguf", True)]
+            await chat.say("hi")
+            assert chat.messages[-1] == "hello"
+
+    run(body())
+
+
+def test_a_family_that_is_not_there_leads_to_the_choices() -> None:
+    def opener(source: str, convert: bool, progress: Progress) -> Runtime:
+        raise FamilyError(f"there is no family '{source}'")
+
+    async def body() -> None:
+        rig = Rig({"f16": saying("x")}, family="[none]", opener=opener)
+        async with rig.chat(wait=False) as chat:
+            await chat.until(lambda: isinstance(chat.app.screen, Welcome))
+            await chat.until(lambda: "there is no family '[none]'" in chat.text)
+            await chat.press("escape")
+            await chat.until(lambda: chat.app.screen is chat.screen)
+            await chat.say("anyone?")
+            assert "no model is loaded" in chat.text
+
+    run(body())
+
+
+def test_looks_are_remembered(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with Rig({"f16": saying("ok")}, folder=tmp_path).chat() as chat:
+            chat.app.theme = "textual-light"
+            await chat.press("ctrl+s", "ctrl+o", "ctrl+q")
+
+    run(first())
+    kept = json.loads((tmp_path / "chat.json").read_text(encoding="utf-8"))
+    assert kept == {"theme": "textual-light", "show_stats": False, "show_origins": True, "family": "fake"}
+
+    async def second() -> None:
+        async with Rig({"f16": saying("ok")}, folder=tmp_path).chat() as chat:
+            assert chat.app.theme == "textual-light" and chat.screen.origins
+            assert not chat.screen.query_one("StatsPanel").display
+
+    run(second())

@@ -1,0 +1,131 @@
+"""The pure parts: replies, figures, attachments, presets, preferences, Markdown in chapters, the plain fallback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_specquant.cli.chat import needs_plain
+from edge_specquant.engine.events import TokenEvent
+from edge_specquant.errors import EdgeSpecQuantError
+from edge_specquant.params import SamplingParams
+from edge_specquant.tui import preferences
+from edge_specquant.tui.attachments import Attachment, read_attachment, with_attachments
+from edge_specquant.tui.dialogue import title_of
+from edge_specquant.tui.figures import sections
+from edge_specquant.tui.presets import PRESETS
+from edge_specquant.tui.redo import judge_for
+from edge_specquant.tui.reply import Reply, footnote, runs_of
+from edge_specquant.tui.widgets.markdown_text import _before_last_block, _chapters
+from edge_specquant.tui.widgets.origin_text import _in_blocks, with_departure
+
+ORIGINS = st.sampled_from(["target", "q4", "lookup", "agreed"])
+
+
+@given(st.lists(st.tuples(st.text(max_size=4), ORIGINS), max_size=40))
+def test_a_reopened_reply_has_the_runs_it_had(pieces: list[tuple[str, str]]) -> None:
+    reply = Reply(1, 0.0)
+    for i, (text, origin) in enumerate(pieces):
+        reply.take([TokenEvent(text, i, origin)], float(i))
+    record = reply.record(None, "f16", "q4", {})
+    assert reply.text == "".join(text for text, _ in pieces)
+    assert runs_of(reply.text, record) == [run for run in reply.runs if run[1]]
+
+
+@given(st.lists(st.tuples(ORIGINS, st.text(alphabet="ab\n", min_size=1, max_size=900)), max_size=12))
+def test_blocks_of_colours_hold_all_the_text(runs: list[tuple[str, str]]) -> None:
+    blocks = _in_blocks(runs)
+    assert "".join(text for block in blocks for _, text in block) == "".join(text for _, text in runs)
+    assert "".join(text for kind, text in with_departure(runs) if kind != "mark") == "".join(t for _, t in runs)
+
+
+@given(st.lists(st.sampled_from(["# h\n", "text\n", "\n", "- a\n", "```\n", "| a |\n", "1. x", "    code\n"]), max_size=90))
+def test_chapters_hold_all_the_text(lines: list[str]) -> None:
+    text = "".join(lines)
+    assert "".join(_chapters(text)) == text
+    assert "".join(_before_last_block(text)) == text
+
+
+def test_unknown_figures_are_absent() -> None:
+    assert sections(None, None, None, None, 0.0) == []
+    assert footnote({}) == "" and footnote({"stats": {"n_generated": 3, "tokens_per_s": None}}) == "3 tokens"
+
+
+@pytest.mark.parametrize(
+    ("writer", "siblings", "judge"),
+    [("q4", ["f16", "q8", "q4"], "f16"), ("f16", ["f16", "q4"], None), ("q4", ["q4"], None), ("", ["f16"], "f16")],
+)
+def test_the_judge_is_more_precise_than_the_writer(writer: str, siblings: list[str], judge: str | None) -> None:
+    assert judge_for(writer, siblings) == judge
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.bin", b"\xff\xfe\x00", "not text"),
+        ("b.txt", b"a\x00b", "NUL"),
+        ("c.txt", b"x" * (5 << 20), "at most"),
+        ("missing.txt", None, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_attached_says_why(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(EdgeSpecQuantError, match=said):
+        read_attachment(str(path))
+    with pytest.raises(EdgeSpecQuantError, match="folder"):
+        read_attachment(str(tmp_path))
+    with pytest.raises(EdgeSpecQuantError):
+        read_attachment("nul\0name")
+
+
+def test_an_attachment_is_fenced_beyond_its_own_fences(tmp_path: Path) -> None:
+    path = tmp_path / "Ünïcode name.md"
+    path.write_text("````\ncode\n````\n", encoding="utf-8")
+    sent = with_attachments("explain", (read_attachment(str(path)),))
+    assert sent == "Ünïcode name.md:\n`````\n````\ncode\n````\n`````\n\nexplain"
+    assert Attachment("x", "y" * 100, 4000).problem(4096) is None
+    assert "the context holds 4096" in str(Attachment("x", "y" * 100, 4090).problem(4096))
+    assert Attachment("x", "y").problem(None) is None
+
+
+def test_presets_leave_what_they_do_not_name() -> None:
+    fields = {"sampling": SamplingParams(temperature=0.7, top_k=7), "max_tokens": 5}
+    for preset in PRESETS:
+        applied = preset.applied_to(dict(fields))
+        assert applied["max_tokens"] == 5 and applied["sampling"].top_k == 7
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"theme": 3, "show_stats": "yes"}', '{"other": 1}'])
+def test_bad_preferences_are_the_defaults(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text(text, encoding="utf-8")
+    assert preferences.load(path) == preferences.Preferences()
+    preferences.save(preferences.Preferences(theme="nord"), path)
+    assert preferences.load(path).theme == "nord"
+    preferences.save(preferences.Preferences(), tmp_path / "chat.json" / "impossible")
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_terminal", "plain"),
+    [
+        ({}, True, False),
+        ({}, False, True),
+        ({"NO_COLOR": "1"}, True, True),
+        ({"NO_COLOR": ""}, True, False),
+        ({"TERM": "dumb"}, True, True),
+        ({"TEXTUAL_DRIVER": "x", "TERM": "dumb"}, False, False),
+    ],
+)
+def test_where_the_full_screen_would_be_wrong(environment: dict[str, str], is_terminal: bool, plain: bool) -> None:
+    assert needs_plain(environment, is_terminal) is plain
+
+
+@given(st.text())
+def test_a_title_is_one_short_line(text: str) -> None:
+    title = title_of(text)
+    assert len(title) <= 48 and len(title.splitlines()) <= 1
