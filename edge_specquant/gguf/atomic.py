@@ -28,16 +28,26 @@ _SPARE_BYTES = 16 << 20  # manifests, headers and rounding
 
 
 @contextlib.contextmanager
-def written_whole(target: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `target`; when the block ends well it becomes `target`, else it is removed.
+def written_whole(target: Path, *, in_process: bool = False) -> Iterator[Path]:
+    """Yields a temporary path in `target`'s folder; when the block ends well it becomes `target`, else it is removed.
 
-    Raises DiskFullError when the disk fills up, FileError when the folder cannot be written.
+    in_process promises that only this process writes to the path. Then, where Linux can, the file has no name until it
+    is whole, and even a killed process leaves nothing. Raises DiskFullError when the disk fills up, FileError when
+    the folder cannot be written.
     """
     partial = target.with_name(f".{target.name}.{os.getpid()}{_PARTIAL_SUFFIX}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        _sync(partial)
+        descriptor = _nameless_file(target.parent) if in_process else None
+        if descriptor is None:
+            yield partial
+            _sync(partial)
+        else:
+            with os.fdopen(descriptor, "r+b"):
+                nameless = Path(f"/proc/self/fd/{descriptor}")
+                yield nameless
+                os.fsync(descriptor)
+                _give_name(descriptor, partial)
         partial.replace(target)
         _sync_folder(target.parent)
     except OSError as error:
@@ -124,6 +134,28 @@ else:
     def _unlock(descriptor: int) -> None:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _nameless_file(folder: Path) -> int | None:
+    """A descriptor of a file without a name, or None where the system or the file system has no such thing."""
+    flag = getattr(os, "O_TMPFILE", None)
+    if flag is None or not Path("/proc/self/fd").is_dir():
+        return None
+    try:
+        return os.open(folder, flag | os.O_RDWR, 0o666)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            return None
+        raise
+
+
+def _give_name(descriptor: int, path: Path) -> None:
+    """linkat(2) through /proc, as open(2) describes it; without the folder's descriptor Python would call link(2)."""
+    descriptors = os.open("/proc/self/fd", os.O_RDONLY)
+    try:
+        os.link(str(descriptor), path, src_dir_fd=descriptors, follow_symlinks=True)
+    finally:
+        os.close(descriptors)
 
 
 def _sync(path: Path) -> None:

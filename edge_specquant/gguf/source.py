@@ -111,7 +111,7 @@ def _checkpoint_source(
 
     def write_float(variant: str, target: Path, progress: Bytes | None) -> tuple[str, ...]:
         float_plan = replace_float(plan, FLOAT_VARIANTS[variant])
-        with written_whole(target) as partial:
+        with written_whole(target, in_process=True) as partial:
             return write_base(float_plan, partial, progress)
 
     return Source(

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_checkpoints import write_checkpoint
 
 from edge_specquant.native.tiny import write_tiny_llama
 
@@ -33,15 +35,22 @@ def command_line(*arguments: str) -> list[str]:
     return [sys.executable, "-c", "from edge_specquant.cli import main; main()", *arguments]
 
 
-def run(home: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+def environment(home: Path, **variables: str) -> dict[str, str]:
+    path = os.pathsep.join(sys.path)
+    return {**os.environ, "EDGE_SPECQUANT_HOME": str(home), "PYTHONPATH": path, **variables}
+
+
+def run(
+    home: Path, *arguments: str, preexec_fn: Callable[[], None] | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         command_line(*arguments),
-        env={**os.environ, "EDGE_SPECQUANT_HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(home, **variables),
         capture_output=True,
         text=True,
         encoding="utf-8",
         check=False,
-        **options,
+        preexec_fn=preexec_fn,
     )
 
 
@@ -50,7 +59,7 @@ def leftovers(home: Path) -> list[str]:
 
 
 def test_convert_show_verify_list_remove(home: Path, tiny_gguf: Path) -> None:
-    made = run(home, "convert", str(tiny_gguf), "--name", "model", "--json")
+    made = run(home, "convert", str(tiny_gguf), "--name", "model", "--no-quality", "--json")
     assert made.returncode == 0, made.stderr
     document = json.loads(made.stdout)
     assert set(document["variants"]) == {"f16", "q8", "q4"}
@@ -87,7 +96,7 @@ def test_a_dry_run_prints_every_tensor_and_writes_nothing(home: Path, tiny_gguf_
 
 @pytest.mark.parametrize("name", ["[bold]red", "[00]", "[type=x, v={'a[0]'}]", "a [link=x] b"])
 def test_names_that_look_like_markup_are_shown_as_they_are(home: Path, tiny_gguf: Path, name: str) -> None:
-    made = run(home, "convert", str(tiny_gguf), "--name", name, "--variants", "q4")
+    made = run(home, "convert", str(tiny_gguf), "--name", name, "--variants", "q4", "--no-quality")
     assert made.returncode == 0, made.stderr
     assert f"{name}: llama" in made.stdout
     assert name in run(home, "models", "list").stdout
@@ -115,8 +124,8 @@ def test_a_stopped_conversion_leaves_no_partial_file_and_can_go_on(
     home: Path, slow_source: Path, how: signal.Signals
 ) -> None:
     process = subprocess.Popen(
-        command_line("convert", str(slow_source), "--name", "slow"),
-        env={**os.environ, "EDGE_SPECQUANT_HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)},
+        command_line("convert", str(slow_source), "--name", "slow", "--no-quality"),
+        env=environment(home),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -128,7 +137,7 @@ def test_a_stopped_conversion_leaves_no_partial_file_and_can_go_on(
     wait_for(lambda: leftovers(home) == [])  # after a kill the quantizer notices by itself
     assert json.loads(run(home, "models", "show", "slow", "--json").stdout)["variants"].keys() == {"f16"}
     assert run(home, "models", "verify", "slow").returncode == 0
-    resumed = run(home, "convert", str(slow_source), "--name", "slow")
+    resumed = run(home, "convert", str(slow_source), "--name", "slow", "--no-quality")
     assert resumed.returncode == 0, resumed.stderr
     assert "writing f16" not in resumed.stderr
     assert "writing q8" in resumed.stderr
@@ -138,7 +147,7 @@ def test_a_stopped_conversion_leaves_no_partial_file_and_can_go_on(
 def test_a_write_that_fails_midway_keeps_the_old_family(home: Path, slow_source: Path) -> None:
     import resource
 
-    assert run(home, "convert", str(slow_source), "--name", "slow", "--variants", "q8").returncode == 0
+    assert run(home, "convert", str(slow_source), "--name", "slow", "--variants", "q8", "--no-quality").returncode == 0
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))
@@ -178,6 +187,47 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, tiny_gguf: Path) -> Non
     result = run(locked / "home", "convert", str(tiny_gguf))
     assert result.returncode == 1
     assert "failed" in result.stderr
+
+
+def test_a_checkpoint_folder_with_odd_characters(home: Path, tmp_path: Path) -> None:
+    """C12: spaces, an accent, an apostrophe and brackets in the source, in the data folder and in TMPDIR."""
+    folder = tmp_path / "it's a [dir] ünïcode 模型"
+    scratch = tmp_path / "tmp d'ir é"
+    scratch.mkdir()
+    write_checkpoint(folder, "qwen3", n_shards=2)
+    table = run(home, "convert", str(folder), "--dry-run", "--json")
+    assert table.returncode == 0, table.stderr
+    recipes = {recipe["variant"]: recipe for recipe in json.loads(table.stdout)["recipes"]}
+    assert not (home / "families").exists()
+    made = run(home, "convert", str(folder), "--imatrix", "auto", "--json", TMPDIR=str(scratch))
+    assert made.returncode == 0, made.stderr
+    document = json.loads(made.stdout)
+    for name, variant in document["variants"].items():
+        assert variant["weight_types"] == recipes[name]["weight_types"]
+        assert variant["quality"]["n_tokens"] > 500
+    assert document["variants"]["q4"]["imatrix"]
+    assert run(home, "models", "verify", folder.name).returncode == 0
+    assert list(scratch.iterdir()) == []
+
+
+@posix_only
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_checkpoint_conversion_stopped_while_it_writes_leaves_nothing(
+    home: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    folder = tmp_path / "checkpoint"
+    write_checkpoint(folder, "qwen2", changes={"vocab_size": 60_000})
+    process = subprocess.Popen(
+        command_line("convert", str(folder), "--name", "c", "--no-quality"),
+        env=environment(home),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: (home / "families" / "c").is_dir())
+    process.send_signal(how)
+    assert process.wait() == (130 if how is signal.SIGINT else -how)
+    assert leftovers(home) == []
+    assert json.loads(run(home, "models", "list", "--json").stdout)["families"] == []
 
 
 def wait_for(condition: object, seconds: float = 60.0) -> None:
