@@ -56,7 +56,7 @@ class JsonTextDecoder:
 
 
 class ValueScanner:
-    """Passes on the text of one JSON object or array, and nothing after it."""
+    """Passes on the text of one JSON object or array, and nothing before or after it."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -66,6 +66,8 @@ class ValueScanner:
 
     def feed(self, text: str) -> str:
         """The part of the text that belongs to the value."""
+        if self._depth == 0 and not self._done:
+            text = text.lstrip()
         for i, char in enumerate(text):
             if self._done:
                 return text[:i]

@@ -84,6 +84,12 @@ def test_value_ends_where_it_ends(value: Any, rest: str, at: list[int]) -> None:
     assert "".join(scanner.feed(piece) for piece in cut(body + rest, at)) == body
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_space_around_a_value_is_not_part_of_it(size: int) -> None:
+    written = '{ "name" : "weather" , "arguments" :  { "city": "Bonn" }  }'
+    assert fed(written, list(range(0, len(written), size)))[2] == '{ "city": "Bonn" }'
+
+
 def test_what_is_neither_call_nor_reply_is_dropped() -> None:
     for text in ("", "{", '{"nam', '{"name": "weather"', "hello", '{"reply'):
         assert fed(text, []) == ("", [], "")
