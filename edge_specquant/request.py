@@ -22,7 +22,7 @@ class Request:
     max_tokens None is as many as the context holds. stop: texts that end the reply and are not shown.
     grammar: GBNF the reply must follow; json_schema: the same by schema ({} is any JSON). logprobs: log-probabilities
     of each token and of that many alternatives. on_full: "stop" ends a reply where the context is full, "shift" drops
-    the oldest turns but the system prompt and goes on.
+    the oldest turns but the system prompt and goes on. policy: a routing policy that fills in what is not named here.
     earlier_reply: ids of another sibling's reply to the same prompt (a redo); it is verified like one long draft, kept
     as far as the target agrees (its tokens have the origin "agreed"), and gone on with from there.
     """
@@ -40,6 +40,7 @@ class Request:
     json_schema: Mapping[str, Any] | None = None
     logprobs: int | None = None
     on_full: str = "stop"
+    policy: str | None = None
     earlier_reply: Sequence[int] = ()
     sampling: SamplingParams = field(default_factory=SamplingParams)
     speculation: SpeculationParams = field(default_factory=SpeculationParams)

@@ -53,7 +53,7 @@ class Rig:
 
     def __init__(self, target: Model, draft: Model | None = None, **context: int) -> None:
         self.target_model = target
-        params = ContextParams(**({"n_ctx": 512, "n_batch": 64, "max_rows": 49, "n_threads": 2} | context))
+        params = ContextParams(**({"n_ctx": 512, "n_batch": 64, "max_rows": 49, "n_threads": 1} | context))
         self.target = KVCache(target.context(params))
         self.draft = KVCache(draft.context(params)) if draft else None
 

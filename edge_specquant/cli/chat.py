@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ._options import generation_flags, take_engine, take_sampling, take_speculation
+from ._options import generation_flags, take_engine, take_request_fields
 
 _WEB_DRIVER = "TEXTUAL_DRIVER"  # set by textual-serve for the program it shows in a browser
 
@@ -50,16 +50,14 @@ def _talk_plainly(family: str, system: str | None, flags: dict[str, Any]) -> Non
     with step_progress() as progress:
         runtime = Runtime.local(family, engine, progress)
     with runtime:
-        PlainChat(runtime, system, **_request_fields(flags)).loop()
+        PlainChat(runtime, system, **take_request_fields(flags)).loop()
 
 
 def _talk_full_screen(family: str | None, system: str | None, flags: dict[str, Any]) -> None:
-    from ..tui.app import ChatApp
-    from ..tui.launch import settings_for
+    from ..tui.launch import run_chat, settings_for
 
-    engine_flags = {name: flags.pop(name) for name in ("n_ctx", "n_batch", "n_threads")}
-    fields = _request_fields(flags)
-    ChatApp(settings_for(family, system, lambda: take_engine(dict(engine_flags)), fields)).run()
+    fields = take_request_fields(flags)
+    ChatApp(settings_for(family, system, lambda: take_engine(dict(flags)), fields)).run()
 
 
 def _serve(port: int) -> None:
@@ -67,8 +65,3 @@ def _serve(port: int) -> None:
 
     arguments = [argument for argument in sys.argv[1:] if argument != "--web"]
     serve(arguments or ["chat"], port, click.echo)
-
-
-def _request_fields(flags: dict[str, Any]) -> dict[str, Any]:
-    sampling, speculation = take_sampling(flags), take_speculation(flags)
-    return {"sampling": sampling, "speculation": speculation, "stop": tuple(flags.pop("stop")), **flags}

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ._options import generation_flags, take_engine, take_sampling, take_speculation
+from ._options import generation_flags, take_engine, take_request_fields
+
+if TYPE_CHECKING:
+    from ..engine.events import TokenLogprobs
 
 
 @click.command()
@@ -17,6 +21,7 @@ from ._options import generation_flags, take_engine, take_sampling, take_specula
 @click.option("--system", metavar="TEXT", help="System prompt.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object when done, nothing else.")
+@click.option("--policy", metavar="NAME", help="Let a routing policy choose the siblings (paper, fast, quality ...).")
 @click.option("--quiet", is_flag=True, help="No line of statistics.")
 @generation_flags
 def command(family: str, prompt: str | None, as_json: bool, quiet: bool, **flags: Any) -> None:
@@ -27,39 +32,40 @@ def command(family: str, prompt: str | None, as_json: bool, quiet: bool, **flags
     from ._reply import events, stats_line
     from ._text import shown
 
-    engine, sampling, speculation = take_engine(flags), take_sampling(flags), take_speculation(flags)
-    request = Request(
-        prompt=_prompt(prompt), sampling=sampling, speculation=speculation, stop=tuple(flags.pop("stop")), **flags
-    )
+    engine, fields = take_engine(flags), take_request_fields(flags)
+    request = Request(prompt=_prompt(prompt), **fields, **flags)
     with step_progress() as progress:
         runtime = Runtime.local(family, engine, progress)
     texts: list[str] = []
     token_ids: list[int] = []
+    logprobs: list[TokenLogprobs] = []
     with runtime:
         target, draft = runtime.siblings(request)
         for event in events(runtime, request):
             texts.append(event.text)
             if event.token_id is not None:
                 token_ids.append(event.token_id)
+            if event.logprobs is not None:
+                logprobs.append(event.logprobs)
             if not as_json:
                 click.echo(shown(event.text), nl=False)
                 sys.stdout.flush()
         for notice in runtime.notices:
             click.echo(f"note: {notice}", err=True)
+    if event.route is not None:
+        target, draft = event.route["target"], event.route["draft"]
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "text": "".join(texts),
-                    "token_ids": token_ids,
-                    "finish_reason": event.finish_reason,
-                    "target": target,
-                    "draft": draft,
-                    "stats": event.stats.as_dict() if event.stats else None,
-                },
-                ensure_ascii=False,
-            )
-        )
+        answer: dict[str, Any] = {
+            "text": "".join(texts),
+            "token_ids": token_ids,
+            "finish_reason": event.finish_reason,
+            "target": target,
+            "draft": draft,
+            "stats": event.stats.as_dict() if event.stats else None,
+        }
+        answer |= {"logprobs": [asdict(each) for each in logprobs]} if logprobs else {}
+        answer |= {"route": event.route} if event.route is not None else {}
+        click.echo(json.dumps(answer, ensure_ascii=False))
     else:
         click.echo()
         if not quiet:

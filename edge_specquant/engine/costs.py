@@ -56,6 +56,11 @@ class Costs:
         """Whether both the target's and this draft's curve were measured."""
         return self.is_calibrated and source in self._drafts
 
+    @property
+    def knows_alone(self) -> bool:
+        """Whether the cost of plain decoding is known: calibrated, or seen at least once."""
+        return self.is_calibrated or 1 in self._by_width
+
     def verify_s(self, width: int, n_past: int) -> float:
         """Seconds of a target forward of `width` tokens."""
         return self._target.decode_s(width, n_past) * self._by_width.get(width, self._overall)

@@ -34,6 +34,11 @@ class Drafter(Protocol):
 
     name: str
 
+    @property
+    def decode_s(self) -> float:
+        """Seconds spent in forwards so far."""
+        ...
+
     def begin(self, history: Sequence[int]) -> None:
         """A new request: history is the prompt (and the first token)."""
         ...
@@ -62,6 +67,7 @@ class NoDrafter:
     """The target alone."""
 
     name = "none"
+    decode_s = 0.0
 
     def begin(self, history: Sequence[int]) -> None:
         """Nothing to do."""

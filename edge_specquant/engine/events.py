@@ -6,6 +6,7 @@ Plain frozen values that any process can pickle. Imports nothing heavy: a front 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .stats import SpeculationStats
 
@@ -29,6 +30,7 @@ class TokenEvent:
     text may be empty while a character or a possible stop string is incomplete; the texts joined are the reply.
     The last event has no token: finish_reason is "stop", "length", "cancelled" or "interrupted", and stats is set
     (None when the engine died). note is a sentence for the user: what went wrong, or what the reply had to do without.
+    route is the router's record on the last event, where a policy was asked for.
     """
 
     text: str
@@ -38,3 +40,4 @@ class TokenEvent:
     stats: SpeculationStats | None = None
     note: str | None = None
     logprobs: TokenLogprobs | None = None
+    route: dict[str, Any] | None = None

@@ -36,7 +36,6 @@ class Goodput:
         self._expected = 1.0
         self._draft_spent_s = 0.0
         self._why = "nothing drafted yet"
-        self._saved_best = 1.0
 
     @property
     def reason(self) -> str:
@@ -55,6 +54,9 @@ class Goodput:
     def choose(self, offers: Sequence[Offer], limit: int) -> Choice | None:
         """The offer and length with the most expected tokens per second; None is plain decoding."""
         self._survival, self._expected, self._draft_spent_s = 1.0, 1.0, 0.0
+        if not self._costs.knows_alone:
+            self._why = "plain decoding is being timed first"
+            return None
         alone = 1.0 / self._costs.verify_s(1, self._n_past)
         best: Choice | None = None
         best_rate = alone * _MIN_GAIN
@@ -97,8 +99,10 @@ class Goodput:
         self._costs.observe_verify(record.width, record.n_past, record.verify_s)
         if record.n_drafted and record.source != "lookup":
             self._costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s)
-        self._spent_s += record.draft_s + record.verify_s
-        self._alone_s += n_tokens * self._costs.verify_s(1, record.n_past)
+        spent = record.draft_s + record.verify_s
+        self._spent_s += spent
+        # A plain round is what the target alone would have done; nothing needs to be estimated.
+        self._alone_s += n_tokens * self._costs.verify_s(1, record.n_past) if record.n_drafted else spent
         self._n_past = record.n_past + n_tokens
         if record.n_drafted:
             self._acceptance.learn(record.signals, record.n_accepted)

@@ -6,6 +6,7 @@ sees the shorter length and decodes again. Knows nothing of drafts or text.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,7 +21,8 @@ OnProgress = Callable[[int, int], None]
 class KVCache:
     """Tokens held by one sequence of a context.
 
-    min_width: no decode is narrower; shorter batches are padded with throw-away tokens (see `certify.py`).
+    decode_s: seconds spent in the engine so far. min_width: no decode is narrower; shorter batches are padded with
+    throw-away tokens (see `certify.py`).
     """
 
     def __init__(self, context: Context, *, seq: int = 0) -> None:
@@ -28,6 +30,7 @@ class KVCache:
         self.tokens: list[int] = []
         self.n_refused = 0
         self.min_width = 1
+        self.decode_s = 0.0
         self._seq = seq
 
     @property
@@ -126,12 +129,14 @@ class KVCache:
         n_pad = max(0, min(max(n_pad, self.min_width - n), room))
         batch = [*tokens, *([tokens[-1]] * n_pad)] if n_pad else tokens
         n_asked = n_rows + n_pad if n_rows else 0
+        begun = time.perf_counter()
         try:
             rows = self.context.decode(batch, n_past, n_asked, seq=self._seq)
         except EngineError:
             if not self.context.truncate(n_past, seq=self._seq):
                 self._forget()
             raise
+        self.decode_s += time.perf_counter() - begun
         self.tokens.extend(tokens)
         if n_pad and not self.context.truncate(self.n_past, seq=self._seq):
             self._forget()

@@ -51,6 +51,7 @@ class LookupDrafter:
     """Proposes the continuation of the last match; a match that reaches the end of the text goes on periodically."""
 
     name = "lookup"
+    decode_s = 0.0
 
     def __init__(self) -> None:
         self._index = NgramIndex()

@@ -66,6 +66,11 @@ class ModelDrafter:
         self._n_before = 0
         self._scratch = np.empty(n_vocab, dtype=np.float32)
 
+    @property
+    def decode_s(self) -> float:
+        """Seconds spent in forwards so far."""
+        return self._cache.decode_s
+
     def begin(self, history: Sequence[int]) -> None:
         """Keeps the common prefix of its cells; what is missing is made up for when a draft is asked for."""
         self._cache.truncate(min(self._cache.shared_prefix(history), len(history) - 1))

@@ -23,6 +23,11 @@ class Portfolio:
         self._choose = choose
         self._asked: Drafter | None = None
 
+    @property
+    def decode_s(self) -> float:
+        """Seconds spent in forwards so far, by all."""
+        return sum(drafter.decode_s for drafter in self._drafters)
+
     def begin(self, history: Sequence[int]) -> None:
         """A new request for each."""
         for drafter in self._drafters:

@@ -59,6 +59,11 @@ class RedoDrafter:
         """Whether the earlier reply still has something to propose."""
         return self._on_track
 
+    @property
+    def decode_s(self) -> float:
+        """The inner drafter's."""
+        return self._inner.decode_s
+
     def begin(self, history: Sequence[int]) -> None:
         """history is the prompt and the target's first token."""
         self._n_prompt = len(history) - 1

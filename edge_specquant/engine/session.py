@@ -29,8 +29,10 @@ from .redo import RedoController, RedoDrafter
 from .resident import Residents
 from .sampling import TokenSampler
 from .snapshots import Snapshots
+from .speckv import SpecKV, find_predictor
 from .stream import Job, stream
 from .strictness import certificate
+from .traces import TraceFile
 
 DEFAULT_N_DRAFT = 3
 ENTROPY_LONGEST = 16
@@ -73,7 +75,7 @@ class Session:
     """Caches over residents. context_params(variant) sizes a sibling's context; snapshots keep branches left behind.
 
     on_open(name, cache) sees each new cache while it is empty. curves and certificates come from whoever knows the
-    files; without them costs are learnt and strict measures anew.
+    files; without them costs are learnt and strict measures anew. traces: where every round is recorded.
     """
 
     def __init__(
@@ -85,12 +87,14 @@ class Session:
         curves: CurvesOf = _no_curves,
         certificate: CertificateOf | None = None,
         on_open: Callable[[str, KVCache], None] | None = None,
+        traces: TraceFile | None = None,
     ) -> None:
         self._residents = residents
         self._context_params = context_params
         self._snapshots = Snapshots(0) if snapshots is None else snapshots
         self._curves = curves
         self._on_open = on_open
+        self._traces = traces
         self._certificate = certificate or _measure_certificate
         self._stopped = False
         self._targets: set[str] = set()
@@ -134,6 +138,7 @@ class Session:
             n_logprobs=plan.n_logprobs,
             near_tie=near_tie,
             n_keep=plan.n_keep,
+            on_round=self._traces.recorder(plan.target, self._n_bytes) if self._traces else None,
         )
         if plan.speculation.pad and costs.is_calibrated and model.can_truncate:
             job.width = costs.padded
@@ -199,7 +204,20 @@ class Session:
             return Fixed(0)
         if wish.controller == "entropy":
             return Entropy(min(widest, ENTROPY_LONGEST))
+        if wish.controller == "speckv":
+            predictor = find_predictor()
+            if predictor is not None:
+                return SpecKV(predictor, costs, widest, partial(self._compression, plan.target))
+            self.notices.append("speckv: no network was trained yet (edge-specquant gamma train); goodput decides")
         return Goodput(costs, widest)
+
+    def _compression(self, target: str, draft: str) -> float:
+        """The draft's weights in bytes over the target's; 1 where either is unknown."""
+        ours, theirs = self._n_bytes(target), self._n_bytes(draft)
+        return theirs / ours if ours and theirs else 1.0
+
+    def _n_bytes(self, name: str) -> int | None:
+        return next((resident.n_bytes for resident in self._residents.held() if resident.name == name), None)
 
     def _drafters(self, plan: ReplyPlan, target_model: Model, target: KVCache, costs: Costs) -> list[Drafter]:
         """In the order of preference; a sibling that cannot pay here is left out unless it was asked for by name."""
@@ -229,7 +247,7 @@ class Session:
             n_vocab=min(target.context.n_vocab, cache.context.n_vocab),
             target=target if plan.speculation.transplant else None,
             wants_distributions=plan.speculation.accept == "rejection" and not plan.sampling.greedy,
-            wants_entropy=plan.speculation.controller in ("entropy", "speckv"),
+            wants_entropy=plan.speculation.controller in ("entropy", "speckv") or self._traces is not None,
             ride_along=partial(riders, curves[0]) if curves and LOOKUP in plan.draft else None,
         )
 

@@ -44,6 +44,7 @@ class SpeculationStats:
     speedup_estimate: float | None
     n_draft_reason: str
     n_shifted: int = 0
+    engine_s: float = 0.0
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -62,8 +63,8 @@ class SpeculationStats:
 
     @property
     def overhead(self) -> float | None:
-        """Share of the decode time spent outside drafting and verifying."""
-        return 1 - (self.draft_s + self.verify_s) / self.decode_s if self.decode_s > 0 else None
+        """Share of the decode time spent outside the engine's forwards."""
+        return 1 - self.engine_s / self.decode_s if self.decode_s > 0 else None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, derived figures included."""
@@ -90,6 +91,7 @@ class StatsBuilder:
     speedup_estimate: float | None = None
     n_draft_reason: str = ""
     n_shifted: int = 0
+    engine_s: float = 0.0
     origins: Counter[str] = field(default_factory=Counter)
     _tried: Counter[int] = field(default_factory=Counter)
     _kept: Counter[int] = field(default_factory=Counter)
@@ -123,4 +125,5 @@ class StatsBuilder:
             speedup_estimate=self.speedup_estimate,
             n_draft_reason=self.n_draft_reason,
             n_shifted=self.n_shifted,
+            engine_s=self.engine_s,
         )

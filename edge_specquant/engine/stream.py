@@ -31,6 +31,7 @@ class Job:
     """One request, ready for the loop. max_tokens None is as many as the context holds.
 
     width: tokens a verify batch needs -> tokens it is padded to (the cheapest width at or above).
+    on_round: sees each finished round (a recorder).
     near_tie: greedy rows whose top two logits are closer are decoded again at width 1 (strict, without certificate).
     n_keep: when the context is full, keep so many leading tokens and the newer half of the rest, and go on; None stops.
     """
@@ -49,6 +50,7 @@ class Job:
     n_logprobs: int | None = None
     near_tie: float | None = None
     n_keep: int | None = None
+    on_round: Callable[[RoundRecord], None] | None = None
     history: list[int] = field(default_factory=list)
 
 
@@ -138,6 +140,7 @@ class _Run:
         if self.shifts and len(history) + job.target.context.max_rows > job.target.n_ctx:
             self._shift()
         begun = time.perf_counter()
+        engine_s = job.target.decode_s + job.drafter.decode_s
         n_past = len(history)
         limit = min(job.controller.limit(), self.left - 1, job.target.context.max_rows - 1)
         if job.target.n_refused:
@@ -165,8 +168,11 @@ class _Run:
             signals=draft.signals,
         )
         job.controller.observe(record)
+        if job.on_round is not None:
+            job.on_round(record)
         self.stats.add_round(record)
         self.stats.decode_s += done - begun
+        self.stats.engine_s += job.target.decode_s + job.drafter.decode_s - engine_s
         return draft, verdict
 
     def _judge(self, draft: Draft, rows: Logits) -> Verdict:

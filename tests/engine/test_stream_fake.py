@@ -10,9 +10,10 @@ from engine_rig import GREEDY, Rig, collect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_specquant.engine.draft import Draft, GoOn, Signals
+from edge_specquant.engine.draft import Draft, GoOn
 from edge_specquant.engine.lookup import LookupDrafter
 from edge_specquant.engine.sampling import TokenSampler
+from edge_specquant.engine.signals import Offer, Signals
 from edge_specquant.engine.stream import stream
 from edge_specquant.errors import UsageError
 from edge_specquant.native.fake import N_BYTES, FakeModel, hashed, one_hot, scripted
@@ -36,12 +37,16 @@ class RandomDrafter:
     """Proposes what a script of integers says: right, wrong, short, nothing."""
 
     name = "q4"
+    decode_s = 0.0
 
     def __init__(self, answer: bytes, script: list[int]) -> None:
         self._answer, self._script, self.n_accepted = [*answer, EOS], script, 0
 
     def begin(self, history: list[int]) -> None:
         pass
+
+    def offer(self, history: list[int]) -> Offer:
+        return Offer(self.name, 7)
 
     def propose(self, history: list[int], limit: int, go_on: GoOn, sampler: TokenSampler) -> Draft:
         done = len(history) - len(PROMPT)
@@ -59,7 +64,7 @@ class RandomDrafter:
         pass
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(
     st.binary(max_size=40),
     st.lists(st.integers(0, 100), max_size=60),
@@ -160,7 +165,7 @@ def test_rejected_tokens_leave_no_trace(rig: MakeRig, n_draft: int, sampling: Sa
     assert drafted.tokens == plain.tokens
 
 
-@pytest.mark.parametrize("n_prompt", range(40, 65))
+@pytest.mark.parametrize("n_prompt", [40, 47, 48, 55, 62, 63, 64])
 @pytest.mark.parametrize("with_draft", [False, True])
 def test_the_reply_ends_at_exactly_the_context(rig: MakeRig, n_prompt: int, with_draft: bool) -> None:
     """Case A8: the draft shrinks; prompt and reply fill n_ctx and no more."""
@@ -276,9 +281,7 @@ def test_sampled_replies_repeat_by_seed_and_vary_without() -> None:
     """Case B5, in one process."""
     target, draft = pair(0.8)
     seeded = SamplingParams(temperature=1.5, seed=11, top_k=0, top_p=1, min_p=0)
-    replies = {
-        Rig(target, draft).reply(PROMPT, max_tokens=40, sampling=seeded, n_draft=n).tokens for n in (0, 3, 3, 9)
-    }
+    replies = {Rig(target, draft).reply(PROMPT, max_tokens=40, sampling=seeded, n_draft=n).tokens for n in (0, 3, 3, 9)}
     assert len(replies) == 1
     free = SamplingParams(temperature=1.5, top_k=0, top_p=1, min_p=0)
     assert len({Rig(target).reply(PROMPT, max_tokens=40, sampling=free).tokens for _ in range(4)}) == 4
