@@ -1,165 +1,204 @@
-"""Policies of draft length, replayed on profiles: fixed, best in hindsight, oracle, SpecKV's network, goodput. Pure.
+"""What each policy for the draft length would have done on recorded rounds: tokens, seconds, draft lengths. Pure.
 
-A policy sees what a drafter would see and says how many tokens it drafts; the replay knows what is accepted and what it
-costs. SpecKV here decides after the first two draft tokens, whose signals are its features: what is drafted anyway.
+Offline, as in the SpecKV paper: every recorded round is offered to every policy, which drafts a beginning of the draft
+that was recorded; a policy's own choice never moves the text. Controllers run as they are, told the costs of a curve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.costs import Costs
-from ..engine.goodput import Goodput
-from ..engine.mlp import Mlp, fit
+from ..engine.draft_length import Controller
 from ..engine.signals import Offer
+from ..engine.speckv import GAMMAS, Predictor, summarise
 from ..engine.stats import RoundRecord
+from ..engine.traces import TraceRound
+from ..errors import UsageError
 from ..placement.cost_curve import CostCurve
-from .draft_profile import LONGEST, Profile, Step
 
-GAMMAS = (2, 4, 6, 8)
-_N_SEEN = 2  # draft tokens whose signals decide
-_VALIDATION_EVERY = 5
+LENGTHS = (0, *GAMMAS)
+LONGEST = GAMMAS[-1]
+_FEWEST_ROUNDS = 5  # of one width, for a median worth having
+_DINKELBACH_STEPS = 12
 
-Policy = Callable[[Profile, Step], int]
-"""How many tokens to draft at this step."""
+
+class Pair(NamedTuple):
+    """Who drafted for whom."""
+
+    family: str
+    target: str
+    draft: str
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
-    """What a policy did on one reply."""
+class PairCosts:
+    """Seconds of the target's forwards by width, and of one draft token."""
 
-    n_steps: int
-    n_tokens: int
-    n_drafted: int
-    n_accepted: int
-    seconds: float
+    target: CostCurve
+    draft_s: float
 
-    @property
-    def tokens_per_step(self) -> float:
-        """Accepted tokens and the target's own."""
-        return self.n_tokens / self.n_steps
+    def round_s(self, n_draft: int) -> float:
+        """Seconds of a round with n draft tokens, its batch padded to the cheapest width."""
+        return n_draft * self.draft_s + self.target.decode_s(self.target.cheapest_width(1 + n_draft))
 
-    @property
-    def tokens_per_s(self) -> float:
-        """By the measured curves."""
-        return self.n_tokens / self.seconds
+    def costs(self, draft: str) -> Costs:
+        """As a controller sees them."""
+        return Costs(self.target, {draft: CostCurve((1,), (0,), ((self.draft_s,),))})
 
 
-def replay(profile: Profile, policy: Policy, target: CostCurve, draft: CostCurve) -> Replay:
-    """Walks the reply step by step. 0 drafted tokens is plain decoding."""
-    at = n_steps = n_drafted = n_accepted = 0
-    seconds = 0.0
-    while at < len(profile.steps):
-        step = profile.steps[at]
-        n = policy(profile, step)
-        kept = min(n, step.n_match)
-        seconds += round_s(n, target, draft)
-        n_steps, n_drafted, n_accepted, at = n_steps + 1, n_drafted + n, n_accepted + kept, at + kept + 1
-    return Replay(n_steps, at, n_drafted, n_accepted, seconds)
+NOMINAL = PairCosts(CostCurve((1, 9), (0,), ((0.05, 0.1),)), 0.02)
 
 
-def replay_goodput(profile: Profile, target: CostCurve, draft: CostCurve) -> Replay:
-    """The program's own default controller on the same steps and costs."""
-    controller = Goodput(Costs(target, {profile.draft: draft}), LONGEST)
-    offers = [Offer(profile.draft, LONGEST)]
-    at = n_steps = n_drafted = n_accepted = 0
-    seconds = 0.0
-    while at < len(profile.steps):
-        step = profile.steps[at]
-        signals = step.signals(profile.draft)
-        choice = controller.choose(offers, min(LONGEST, controller.limit()))
-        n = 0
-        while choice is not None and n < choice.n:
-            n += 1
-            if not controller.should_continue(signals[n - 1]):
-                break
-        kept = min(n, step.n_match)
-        draft_s, width = n * draft.decode_s(1), target.cheapest_width(1 + n)
-        verify_s = target.decode_s(width)
-        source = profile.draft if n else "none"
-        controller.observe(RoundRecord(n, kept, draft_s, verify_s, width, at, source, signals[:n]))
-        seconds += draft_s + verify_s
-        n_steps, n_drafted, n_accepted, at = n_steps + 1, n_drafted + n, n_accepted + kept, at + kept + 1
-    return Replay(n_steps, at, n_drafted, n_accepted, seconds)
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A policy on the rounds of one reply: draft lengths, tokens gained, seconds (NaN without costs)."""
+
+    n_draft: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    seconds: NDArray[np.float64]
 
 
-def round_s(n: int, target: CostCurve, draft: CostCurve) -> float:
-    """Seconds of n draft forwards and one verification, padded where that is cheaper."""
-    return n * draft.decode_s(1) + target.decode_s(target.cheapest_width(1 + n))
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The full-length rounds of one reply, with the costs of its pair if they are known."""
+
+    pair: Pair
+    task: str
+    rounds: tuple[TraceRound, ...]
+    costs: PairCosts | None
+
+    def outcome(self, n_draft: Sequence[int] | NDArray[np.int64]) -> Outcome:
+        """The given draft length in each round."""
+        lengths = np.asarray(n_draft, dtype=np.int64)
+        accepted = np.array([each.n_accepted for each in self.rounds], dtype=np.int64)
+        seconds = [self.costs.round_s(int(n)) if self.costs else np.nan for n in lengths]
+        return Outcome(lengths, 1 + np.minimum(accepted, lengths), np.array(seconds))
 
 
-def fixed(n: int) -> Policy:
-    """Always n."""
-    return lambda _profile, _step: n
+def pair_of(each: TraceRound) -> Pair:
+    """The pair of a round."""
+    return Pair(each.family, each.target, each.draft)
 
 
-def oracle(target: CostCurve, draft: CostCurve) -> Policy:
-    """Knows how many tokens match: the length, 0 included, with the most tokens per second."""
-
-    def choose(profile: Profile, step: Step) -> int:
-        del profile
-        return max((0, *range(1, LONGEST + 1)), key=lambda n: (min(n, step.n_match) + 1) / round_s(n, target, draft))
-
-    return choose
+def full_rounds(reply: Sequence[TraceRound]) -> tuple[TraceRound, ...]:
+    """Rounds that tell what every gamma would have done."""
+    return tuple(each for each in reply if each.is_measured and each.n_drafted >= LONGEST and each.size_ratio)
 
 
-def speckv_policy(mlp: Mlp, gain: Callable[[float, int], float]) -> Policy:
-    """argmax over gammas of gain(predicted acceptance, gamma)."""
-
-    def choose(profile: Profile, step: Step) -> int:
-        rows = np.array([features(profile, step, gamma) for gamma in GAMMAS])
-        predicted = np.clip(mlp.predict(rows), 0.0, 1.0)
-        gains = [gain(float(share), gamma) for gamma, share in zip(GAMMAS, predicted, strict=True)]
-        return GAMMAS[int(np.argmax(gains))]
-
-    return choose
-
-
-def predicted_tokens(acceptance: float, gamma: int) -> float:
-    """The published objective: a(γ)·γ + 1."""
-    return acceptance * gamma + 1
-
-
-def features(profile: Profile, step: Step, gamma: int) -> list[float]:
-    """Mean and greatest entropy, mean and least confidence, compression level, gamma: the published six."""
-    entropy, confidence = step.entropy[:_N_SEEN], step.confidence[:_N_SEEN]
-    return [
-        float(np.mean(entropy)),
-        max(entropy),
-        float(np.mean(confidence)),
-        min(confidence),
-        profile.size_ratio,
-        float(gamma),
-    ]
+def measured_costs(rounds: Sequence[TraceRound]) -> dict[Pair, PairCosts]:
+    """Medians of the recorded rounds by width, for pairs of which plain rounds and another width were recorded."""
+    verify: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    draft: dict[Pair, list[float]] = defaultdict(list)
+    for each in rounds:
+        verify[each.family, each.target][each.width].append(each.verify_s)
+        if each.is_measured:
+            draft[pair_of(each)].append(each.draft_s / each.n_drafted)
+    found = {}
+    for pair, steps in draft.items():
+        points = {w: median(s) for w, s in sorted(verify[pair[:2]].items()) if len(s) >= _FEWEST_ROUNDS}
+        if 1 in points and len(points) > 1:
+            found[pair] = PairCosts(CostCurve(tuple(points), (0,), (tuple(points.values()),)), median(steps))
+    return found
 
 
-def train(profiles: Sequence[Profile]) -> Mlp:
-    """SpecKV's network: 16 hidden units, from features to the accepted share of gamma draft tokens."""
-    rows, shares = [], []
-    for profile in profiles:
-        for step in profile.steps:
-            for gamma in GAMMAS:
-                rows.append(features(profile, step, gamma))
-                shares.append(min(gamma, step.n_match) / gamma)
-    validation = np.arange(len(rows)) // len(GAMMAS) % _VALIDATION_EVERY == 0
-    inputs: NDArray[np.float64] = np.array(rows)
-    return fit(inputs, np.array(shares), validation).mlp
+def parse_costs(verify_ms: str, draft_ms: float) -> PairCosts:
+    """'1:25,3:60,5:65,9:92' (width:milliseconds) and milliseconds of a draft token. Raises UsageError."""
+    try:
+        points = sorted((int(width), float(ms) / 1e3) for width, ms in (p.split(":") for p in verify_ms.split(",")))
+    except ValueError:
+        raise UsageError(f"'{verify_ms}' is not WIDTH:MS,... such as 1:25,3:60,5:65,9:92") from None
+    widths = tuple(width for width, _ in points)
+    if widths[0] != 1 or len(set(widths)) < max(2, len(widths)) or min(s for _, s in points) <= 0 or draft_ms <= 0:
+        raise UsageError(f"'{verify_ms}' must have different widths from 1 on, and milliseconds above 0")
+    return PairCosts(CostCurve(widths, (0,), (tuple(seconds for _, seconds in points),)), draft_ms / 1e3)
 
 
-def cross_validated(profiles: Sequence[Profile]) -> dict[str, Mlp]:
-    """A network for each case, trained without it."""
-    cases = dict.fromkeys(profile.case for profile in profiles)
-    return {case: train([profile for profile in profiles if profile.case != case]) for case in cases}
+# -- policies --------------------------------------------------------------------------------------------------------
 
 
-def best_fixed(profiles: Sequence[Profile], value: Callable[[Profile, int], float]) -> Mapping[str, int]:
-    """The fixed gamma with the highest mean value for each target, in hindsight."""
-    best: dict[str, int] = {}
-    for target in dict.fromkeys(profile.target for profile in profiles):
-        own = [profile for profile in profiles if profile.target == target]
-        best[target] = max(GAMMAS, key=lambda n: float(np.mean([value(profile, n) for profile in own])))
-    return best
+def controlled(reply: Reply, make: Callable[[Costs], Controller]) -> Outcome:
+    """A controller as it is, on the rounds of one reply; where costs are unknown it sees nominal ones."""
+    costs = reply.costs or NOMINAL
+    controller = make(costs.costs(reply.pair.draft))
+    return reply.outcome([one_round(controller, each, costs) for each in reply.rounds])
+
+
+def one_round(controller: Controller, each: TraceRound, costs: PairCosts) -> int:
+    """Lets a controller go through one recorded round; how many tokens it drafted."""
+    limit = min(controller.limit(), each.n_drafted)
+    choice = controller.choose([Offer(each.draft, each.n_drafted, n_behind=1)], limit) if limit > 0 else None
+    n = 0
+    for signals in each.signals[: min(limit, choice.n)] if choice else ():
+        n += 1
+        if not controller.should_continue(signals):
+            break
+    width = costs.target.cheapest_width(1 + n)
+    controller.observe(
+        RoundRecord(
+            n_drafted=n,
+            n_accepted=min(n, each.n_accepted),
+            draft_s=n * costs.draft_s,
+            verify_s=costs.target.decode_s(width),
+            width=width,
+            n_past=each.n_past,
+            source=each.draft if n else "none",
+            signals=each.signals[:n],
+        )
+    )
+    return n
+
+
+def same_round(reply: Reply, predictor: Predictor) -> Outcome:
+    """SpecKV as the paper evaluates it: by the signals of the very draft whose length is being chosen."""
+    lengths = []
+    for each in reply.rounds:
+        summary = summarise(each.signals)
+        assert summary is not None and each.size_ratio is not None
+        expected = predictor.acceptance(summary, each.size_ratio) * np.array(GAMMAS)
+        lengths.append(GAMMAS[int(expected.argmax())])
+    return reply.outcome(lengths)
+
+
+def best_fixed(
+    replies: Sequence[Reply], key: Callable[[Reply], object], lengths: Sequence[int], *, by_time: bool
+) -> list[Outcome]:
+    """For each group of replies the one length that is best for it in hindsight."""
+    groups: dict[object, list[Reply]] = defaultdict(list)
+    for reply in replies:
+        groups[key(reply)].append(reply)
+    best = {name: max(lengths, key=lambda n: _score(group, n, by_time)) for name, group in groups.items()}
+    return [reply.outcome([best[key(reply)]] * len(reply.rounds)) for reply in replies]
+
+
+def oracle(replies: Sequence[Reply], *, by_time: bool) -> list[Outcome]:
+    """The best length of every round in hindsight: most tokens (the shortest that has them), or most tokens per second
+    overall, plain rounds included."""
+    lengths = LENGTHS if by_time else GAMMAS
+    tables = [[reply.outcome([n] * len(reply.rounds)) for n in lengths] for reply in replies]
+    price = 0.0  # tokens a second must earn; Dinkelbach 1967 finds the best ratio of sums
+    made: list[Outcome] = []
+    for _ in range(_DINKELBACH_STEPS if by_time else 1):
+        picks = [np.argmax([_worth(each, price) for each in table], axis=0) for table in tables]
+        made = [reply.outcome(np.array(lengths)[pick]) for reply, pick in zip(replies, picks, strict=True)]
+        if by_time:
+            price = sum(int(o.tokens.sum()) for o in made) / sum(float(o.seconds.sum()) for o in made)
+    return made
+
+
+def _worth(outcome: Outcome, price: float) -> NDArray[np.float64]:
+    """Tokens of each round less what its seconds must earn."""
+    return outcome.tokens - price * outcome.seconds if price else outcome.tokens.astype(np.float64)
+
+
+def _score(group: Sequence[Reply], n: int, by_time: bool) -> float:
+    made = [reply.outcome([n] * len(reply.rounds)) for reply in group]
+    tokens = sum(int(o.tokens.sum()) for o in made)
+    return tokens / (sum(float(o.seconds.sum()) for o in made) if by_time else sum(len(o.tokens) for o in made))
