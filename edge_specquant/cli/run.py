@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object when done, nothing else.")
 @click.option("--policy", metavar="NAME", help="Let a routing policy choose the siblings (paper, fast, quality ...).")
 @click.option("--quiet", is_flag=True, help="No line of statistics.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Append every round, for `gamma`.")
+@click.option("--task", default="", metavar="LABEL", help="What the recorded rounds are about (code, chat ...).")
 @generation_flags
-def command(family: str, prompt: str | None, as_json: bool, quiet: bool, **flags: Any) -> None:
+def command(
+    family: str, prompt: str | None, as_json: bool, quiet: bool, record: Path | None, task: str, **flags: Any
+) -> None:
     """Answer PROMPT (or standard input) with FAMILY and stream the text."""
     from ..request import Request
     from ..runtime import Runtime
@@ -32,7 +37,7 @@ def command(family: str, prompt: str | None, as_json: bool, quiet: bool, **flags
     from ._reply import events, stats_line
     from ._text import shown
 
-    engine, fields = take_engine(flags), take_request_fields(flags)
+    engine, fields = replace(take_engine(flags), record=record, record_task=task), take_request_fields(flags)
     request = Request(prompt=_prompt(prompt), **fields, **flags)
     with step_progress() as progress:
         runtime = Runtime.local(family, engine, progress)
