@@ -104,11 +104,14 @@ class Rig:
             preferences_path=(self.folder / "chat.json") if self.folder else Path("nowhere") / "chat.json",
         )
         app = ChatApp(settings)
-        async with app.run_test(size=self.size) as pilot:
-            chat = Chat(app, pilot)
-            if wait:
-                await chat.until(lambda: chat.screen.facts is not None)
-            yield chat
+        try:
+            async with app.run_test(size=self.size) as pilot:
+                chat = Chat(app, pilot)
+                if wait:
+                    await chat.until(lambda: chat.screen.facts is not None)
+                yield chat
+        finally:
+            app.release()
 
 
 @dataclass

@@ -198,8 +198,8 @@ class ChatApp(App[None]):
         self._remember(show_stats=not self._chat.has_class("no-stats"), show_origins=self._chat.origins)
         self.exit()
 
-    def on_unmount(self) -> None:
-        """After the screen is gone: the engine and the store."""
+    def release(self) -> None:
+        """For after `run`, when the terminal is a person's again: ends the engine and closes the store."""
         if self._engine is not None:
             self._engine.close()
         if self._store is not None:

@@ -6,12 +6,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..store import Store
-from .app import ChatSettings
+from .app import ChatApp, ChatSettings
 from .engine import runtime_opener
 
 if TYPE_CHECKING:
     from ..placement.vitals import Vitals
     from ..runtime import EngineOptions
+
+
+def run_chat(settings: ChatSettings) -> None:
+    """The chat, until somebody leaves it."""
+    app = ChatApp(settings)
+    try:
+        app.run()
+    finally:
+        app.release()
 
 
 def settings_for(

@@ -31,7 +31,9 @@ def titles(store: Store) -> list[str]:
 
 
 async def open_list(chat: Chat) -> None:
-    await chat.press("ctrl+l")
+    if not chat.screen.query_one(ConversationList).has_class("shown"):
+        await chat.press("ctrl+l")
+    chat.screen.query_one(OptionList).focus()
     await chat.until(lambda: chat.screen.query_one(OptionList).has_focus)
 
 
@@ -80,9 +82,7 @@ def test_deleting_the_conversation_on_show_leaves_it_and_undo_returns() -> None:
             await open_list(chat)
             await chat.press("enter")
             await chat.until(lambda: len(chat.messages) == 2)
-            await open_list(chat) if not chat.screen.query_one(OptionList).has_focus else None
-            await chat.until(lambda: chat.screen.query_one(ConversationList).has_class("shown"))
-            chat.screen.query_one(OptionList).focus()
+            await open_list(chat)
             await chat.press("d")
             assert chat.messages == []
             await chat.press("u")
@@ -95,16 +95,19 @@ def test_export_writes_what_the_name_says_and_overwrites_nothing(tmp_path: Path)
     async def body() -> None:
         async with Rig({"f16": saying("ok")}, store=filled()).chat() as chat:
             target = tmp_path / "ein Name.json"
-            for expected in ("exported", "is there already"):
-                await chat.until(lambda: chat.app.screen is chat.screen)
-                if not chat.screen.query_one(ConversationList).has_class("shown"):
-                    await open_list(chat)
-                chat.screen.query_one(OptionList).focus()
+
+            async def export() -> None:
+                await open_list(chat)
                 await chat.press("e")
-                await chat.until(lambda: "Export" in chat.text)
+                await chat.until(lambda: chat.app.screen.query("#line"))
                 chat.app.screen.query_one("#line", Input).value = str(target)
                 await chat.press("enter")
-                await chat.until(lambda expected=expected: expected in " ".join(chat.text.split()))  # type: ignore[misc]
+                await chat.until(lambda: chat.app.screen is chat.screen)
+
+            await export()
+            await chat.until(target.exists)
+            await export()
+            await chat.until(lambda: "is there already" in " ".join(chat.text.split()))
             copies = from_json_text(target.read_text(encoding="utf-8"))
             assert [copy.title for copy in copies] == ["trees"]
 

@@ -82,8 +82,7 @@ class ChatNews:
         if end.error:
             screen.complain(end.error, AGAIN)
         elif end.finish_reason == "interrupted":
-            reason = " ".join(end.notices) or "the engine died"
-            screen.complain(f"{reason}; what it had written is kept", AGAIN)
+            screen.complain(end.notices[0] if end.notices else "the engine died; what was written is kept", AGAIN)
         elif end.finish_reason == "length":
             screen.tell("the answer ends here: the token limit or the context is full")
 

@@ -16,14 +16,15 @@ from textual.widgets import TextArea
 from ...printable import shown
 
 LONG_PASTE_CHARS = 20_000
+NEW_LINE_KEYS = ("ctrl+j", "shift+enter", "alt+enter")
 
 
 class Prompt(TextArea):
     """A text area that grows to eight lines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "Send", priority=True),
-        Binding("ctrl+j,shift+enter,alt+enter", "new_line", "New line", key_display="^J", priority=True),
+        Binding("enter", "send", "Send"),
+        Binding(",".join(NEW_LINE_KEYS), "new_line", "New line", key_display="^J"),
         Binding("shift+tab", "app.focus_messages", "Messages", show=False, priority=True),
     ]
     DEFAULT_CSS = """
@@ -83,6 +84,18 @@ class Prompt(TextArea):
         """Down; from the last line, the message after."""
         if select or not self.cursor_at_last_line or not self._recall(1):
             super().action_cursor_down(select)
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Enter and its kin take their place among the letters: as bindings they would overtake fast typing."""
+        if event.key == "enter":
+            self.action_send()
+        elif event.key in NEW_LINE_KEYS:
+            self.action_new_line()
+        else:
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
 
     async def _on_paste(self, event: events.Paste) -> None:
         text = shown(event.text.replace("\r\n", "\n").replace("\r", "\n"))
