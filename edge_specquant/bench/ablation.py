@@ -73,8 +73,8 @@ def ablation_table(
         "memory",
     )
     notes = (
-        "identical: greedy replies, id by id; after one near-tie a reply goes its own way, so top-1 agreement (held-out "
-        "text, the same words in front) says more about quality",
+        "identical: greedy replies, id by id; after one near-tie a reply goes its own way, so top-1 agreement (on "
+        "held-out text, the same words in front) says more about quality",
     )
     return Table(f"{family}: what each part brings", columns, rows, notes)
 

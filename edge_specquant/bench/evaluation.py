@@ -6,7 +6,7 @@ For mmlu the choices are scored by log-likelihood as well. Takes a family and qu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..engine.template import with_bos
@@ -74,11 +74,14 @@ def evaluate(
             n_tokens = wish.max_tokens or task.max_tokens
             case = Case(question.id, task.kind, task.prompt(question), n_tokens)
             try:
-                pair = [place.local.measure(setting, case) for setting in (alone(target), drafted)]
+                if number == 0:  # warm up
+                    place.local.measure(drafted, replace(case, max_tokens=4))
+                settings = (alone(target), drafted)
+                pair = [place.local.measure(setting, case) for setting in settings[:: 1 if number % 2 else -1]]
             except ContextFullError:
                 skipped.append(question.id)
                 continue
-            answers.append(_marked(task, question, pair[0], pair[1]))
+            answers.append(_marked(task, question, *pair[:: 1 if number % 2 else -1]))
             if wish.record:
                 append_object(wish.record, _recorded(answers[-1]))
         notes = (environment_line(place.environment), *_skipped(skipped))

@@ -39,6 +39,7 @@ def race_result(
     **extra: object,
 ) -> Result:
     """The Result of a race; extra goes into the document."""
+    place.measure_again()
     summaries = summarise(outcome, reference)
     ceilings = {one.name: place.ceiling(one.n_bytes_per_token) for one in summaries}
     notes = (*place.notes, *outcome.notes)

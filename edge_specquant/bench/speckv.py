@@ -27,7 +27,7 @@ from .document import make_document
 from .draft_profile import Profile, greedy_reply, profile_steps
 from .environment import environment_line, record_environment
 from .full import curve_table
-from .gamma_policies import (
+from .speckv_policies import (
     GAMMAS,
     Replay,
     best_fixed,
@@ -41,6 +41,7 @@ from .gamma_policies import (
     speckv_policy,
 )
 from .measurement import Case
+from .race_tables import CLEAR_GAIN
 from .result import Pictures, Result, Say
 from .runner import Plan
 from .settings import by_precision, drafter_for
@@ -210,9 +211,14 @@ def _breakdown(profiles: Sequence[Profile], costs: dict[str, CostCurve]) -> Tabl
 
 
 def _verdict(rows: Sequence[PolicyRow]) -> tuple[str, ...]:
-    known = [row for row in rows if row.speedup and not row.name.startswith("Oracle")]
+    known = [row for row in rows if row.speedup and not row.name.startswith(("Oracle", "no draft"))]
     best = max(known, key=lambda row: row.speedup.value if row.speedup else 0.0)
-    sentences = [f"By tokens per second, '{best.name}' is best: {tables.times(best.speedup)} of no draft at all."]
+    pays = best.speedup is not None and best.speedup.value >= CLEAR_GAIN
+    sentences = (
+        [f"By tokens per second, '{best.name}' is best: {tables.times(best.speedup)} of no draft at all."]
+        if pays
+        else ["By tokens per second, no policy of draft length beats no draft at all here."]
+    )
     losing = [row.name for row in known if row.speedup and row.speedup.value < 0.99]
     if losing:
         sentences.append(f"Slower than no draft on this machine: {', '.join(losing)}.")

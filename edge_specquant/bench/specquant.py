@@ -6,7 +6,7 @@ The paper can be read in two ways: Q4 and Q8 draft for F16, or Q4 and Q8 answer 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -51,8 +51,8 @@ PAPER_TIERS = {"low (Q4)": 28, "medium (Q8)": 52, "high (F16 alone)": 20}
 DIFFERENCES = (
     "the paper: Qwen2.5-7B-Instruct, hardware, batch size and reply lengths not given; here: the family and machine "
     "of the head line, batch 1, greedy, replies of at most 16, 192 and 256 tokens",
-    "the paper gives no router weights or thresholds; ours are the policy `paper`, whose thresholds reproduce its split "
-    "on other prompts",
+    "the paper gives no router weights or thresholds; ours are the policy `paper`, whose thresholds reproduce its "
+    "split on other prompts",
     "the paper's questions are MMLU, AlpacaEval and GSM8K; these are this project's own of the same kinds "
     "(`eval` takes the published sets)",
     "the paper's speed-up in per cent is baseline / SpecQuant - 1; so is ours",
@@ -89,9 +89,13 @@ def bench_specquant(family: Family, options: EngineOptions, say: Say, *, limit: 
     with open_workplace(family, options, say=say, with_ceiling=False) as place:
         replies: Replies = {name: {} for name in readings}
         for kind, title in BENCHMARKS:
-            for number, question in enumerate(load_questions(kind, limit=limit)):
-                say(f"{title}: question {number + 1} of {limit}")
-                for name, setting_for in readings.items():
+            questions = load_questions(kind, limit=limit)
+            for setting_for in readings.values():  # warm up
+                _reply(place.local, replace(TASKS[kind], max_tokens=4), questions[0], setting_for, choose)
+            for number, question in enumerate(questions):
+                say(f"{title}: question {number + 1} of {len(questions)}")
+                order = list(readings.items())
+                for name, setting_for in order if number % 2 == 0 else reversed(order):
                     reply = _reply(place.local, TASKS[kind], question, setting_for, choose)
                     replies[name].setdefault(kind, []).append(reply)
         head = environment_line(place.environment)

@@ -1,0 +1,72 @@
+"""Laws of the race: interleaved, warm, within its budget, and whoever fails is left out by name."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from edge_specquant.bench.measurement import Case, Contestant, Sample
+from edge_specquant.bench.runner import Plan, run_all
+from edge_specquant.errors import DecodeError
+
+CASES = [Case(f"{kind}{i}", kind, "x", 100) for kind in ("a", "b") for i in range(3)]
+
+
+class World:
+    """A clock, and contestants that take a second of it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.log: list[tuple[str, str, int]] = []
+
+    def contestant(self, name: str, fails_at: str | None = None, seconds: float = 1.0) -> Contestant:
+        def measure(case: Case) -> Sample:
+            self.now += seconds
+            self.log.append((name, case.id, case.max_tokens))
+            if case.id == fails_at and case.max_tokens == 100:
+                raise DecodeError("broke")
+            return Sample(5, 11, 0.1, 1.0, tokens=(1, 2, 3))
+
+        return Contestant(name, "A", "f16", "none", measure)
+
+    def plan(self, budget_s: float = 1e9, repeats: int | None = None) -> Plan:
+        return Plan(budget_s, repeats, lambda: self.now)
+
+
+def test_repeats_are_interleaved_and_pairs_are_neighbours() -> None:
+    world = World()
+    outcome = run_all([world.contestant("A"), world.contestant("B")], CASES, world.plan(repeats=3))
+    timed = [(name, case) for name, case, n in world.log if n == 100]
+    assert len(timed) == 3 * 2 * len(CASES) == len(outcome.runs)
+    for (one, first), (two, second) in list(pairwise(timed))[::2]:
+        assert {one, two} == {"A", "B"} and first == second
+    leaders = [name for name, _ in timed[::2]]
+    assert leaders.count("A") == leaders.count("B")
+
+
+def test_everybody_is_warmed_up_first() -> None:
+    world = World()
+    run_all([world.contestant("A"), world.contestant("B")], CASES, world.plan(repeats=1))
+    assert [(name, n < 100) for name, _, n in world.log[:2]] == [("A", True), ("B", True)]
+
+
+def test_a_small_budget_still_sees_every_class_once() -> None:
+    world = World()
+    outcome = run_all([world.contestant("A")], CASES, world.plan(budget_s=1))
+    assert {run.prompt_class for run in outcome.runs} == {"a", "b"} and len(outcome.runs) == 2
+    assert outcome.n_repeats == 1
+    assert any("left out for lack of time" in note for note in outcome.notes)
+
+
+def test_the_budget_is_used_and_kept() -> None:
+    world = World()
+    outcome = run_all([world.contestant("A")], CASES, world.plan(budget_s=60))
+    assert outcome.n_repeats > 1 and len({run.case for run in outcome.runs}) == len(CASES)
+    assert 40 <= world.now <= 60
+
+
+def test_who_fails_is_left_out_by_name_and_the_rest_goes_on() -> None:
+    world = World()
+    outcome = run_all([world.contestant("A"), world.contestant("B", fails_at="b0")], CASES, world.plan(repeats=2))
+    assert [one.name for one in outcome.contestants] == ["A"]
+    assert sum(run.contestant == "A" for run in outcome.runs) == 2 * len(CASES)
+    assert any(note.startswith("B was left out at b0: broke") for note in outcome.notes)
