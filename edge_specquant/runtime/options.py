@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import UsageError
 
@@ -21,7 +22,8 @@ class EngineOptions:
     the self-test's verdict. calibrate: measure a sibling once, at its first load (1.5 s). snapshot_bytes: memory for the KV cells of branches left behind; snapshot_disk_bytes: the
     same on disk, which outlives the process (0: nothing is written). n_parallel: replies written at the same time, each
     with n_ctx tokens of its own, decoded in mixed batches. log_prompts: prompts and replies go to the log.
-    debug: figures of every reply go there, texts do not.
+    debug: figures of every reply go there, texts do not. record: every round becomes a line of this file, labelled
+    record_task; it holds no text.
     """
 
     n_ctx: int | None = None
@@ -37,6 +39,8 @@ class EngineOptions:
     n_parallel: int = 1
     log_prompts: bool = False
     debug: bool = False
+    record: Path | None = None
+    record_task: str = ""
 
     def __post_init__(self) -> None:
         if self.n_parallel < 1:
