@@ -21,7 +21,7 @@ from .. import config
 from ..errors import EdgeSpecQuantError, FamilyError, FileError, UsageError, VocabularyError
 from .atomic import write_text_whole
 from .header import ModelCard, read_card, require_same_vocabulary
-from .manifest import MANIFEST_NAME, Manifest, QualityRecord, read_manifest
+from .manifest import MANIFEST_NAME, ImatrixRecord, Manifest, QualityRecord, read_manifest
 
 _PROOF_NAME = ".proof.json"
 _HASH_CHUNK_BYTES = 1 << 22
@@ -120,7 +120,9 @@ class Family:
 
     def verify(self, progress: Callable[[str, int, int], None] | None = None) -> list[Finding]:
         """Hashes every file again, whatever its time stamp. `progress(variant, done_bytes, total_bytes)`."""
-        return [_verify_one(self, variant, progress) for variant in self.variants.values()]
+        findings = [_verify_one(self, variant, progress) for variant in self.variants.values()]
+        matrix = None if self.manifest is None else self.manifest.imatrix
+        return findings if matrix is None else [*findings, _verify_imatrix(self.folder, matrix)]
 
 
 def family_folder(name: str) -> Path:
@@ -236,6 +238,14 @@ def _verify_one(family: Family, variant: Variant, progress: Callable[[str, int, 
     except EdgeSpecQuantError as error:
         return Finding(variant.name, False, str(error))
     return Finding(variant.name, True, f"{variant.path.name} is whole and unchanged")
+
+
+def _verify_imatrix(folder: Path, record: ImatrixRecord) -> Finding:
+    path = folder / record.file
+    if not path.is_file():
+        return Finding("imatrix", False, f"{path} is missing; it is only needed to make further siblings")
+    same = sha256_of(path) == record.sha256
+    return Finding("imatrix", same, f"{path.name} is unchanged" if same else f"{path} was changed; {_REMEDY}")
 
 
 def _prove(family: Family, variant: Variant, progress: HashProgress | None = None) -> None:
