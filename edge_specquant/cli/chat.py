@@ -57,7 +57,7 @@ def _talk_full_screen(family: str | None, system: str | None, flags: dict[str, A
     from ..tui.launch import run_chat, settings_for
 
     fields = take_request_fields(flags)
-    ChatApp(settings_for(family, system, lambda: take_engine(dict(flags)), fields)).run()
+    run_chat(settings_for(family, system, lambda: take_engine(dict(flags)), fields))
 
 
 def _serve(port: int) -> None:

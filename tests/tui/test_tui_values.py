@@ -42,7 +42,10 @@ def test_blocks_of_colours_hold_all_the_text(runs: list[tuple[str, str]]) -> Non
     assert "".join(text for kind, text in with_departure(runs) if kind != "mark") == "".join(t for _, t in runs)
 
 
-@given(st.lists(st.sampled_from(["# h\n", "text\n", "\n", "- a\n", "```\n", "| a |\n", "1. x", "    code\n"]), max_size=90))
+LINES = st.sampled_from(["# h\n", "text\n", "\n", "- a\n", "```\n", "| a |\n", "1. x", "    code\n"])
+
+
+@given(st.lists(LINES, max_size=90))
 def test_chapters_hold_all_the_text(lines: list[str]) -> None:
     text = "".join(lines)
     assert "".join(_chapters(text)) == text
