@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 @click.option("--keep-sensitive", is_flag=True, help="Keep the most sensitive tensors at more bits (for a target).")
 @click.option("--imatrix", metavar="auto|FILE", help='Weigh the quantization by importance: "auto" measures it here.')
 @click.option("--calibration", metavar="FILE", help="Text for --imatrix auto; by default one that comes along.")
+@click.option("--nested", is_flag=True, help="Add a 4-bit base and, around it, the 8-bit target that refines it.")
+@click.option(
+    "--residual",
+    type=click.Choice(["tied", "q4_0", "q8_0"]),
+    default="tied",
+    show_default=True,
+    help="What refines the base: 8.5, 9 or 13 bits a weight for both together.",
+)
 @click.option("--pre", metavar="NAME", help="Pre-tokenizer of a checkpoint whose own is not recognised.")
 @click.option("--quality/--no-quality", default=True, help="Measure each sibling on held-out text (the default).")
 @click.option("--threads", default=0, show_default="all cores", help="Threads of the quantizer.")
@@ -32,6 +40,8 @@ def command(
     keep_sensitive: bool,
     imatrix: str | None,
     calibration: str | None,
+    nested: bool,
+    residual: str,
     pre: str | None,
     quality: bool,
     threads: int,
@@ -45,6 +55,7 @@ def command(
     id like org/name or org/name@revision.
     """
     from ..gguf.convert import ConvertOptions, convert, open_source, plan_conversion
+    from ..gguf.nested_family import add_nested
     from ._progress import step_progress
 
     wanted = [variant.strip() for variant in variants.split(",") if variant.strip()]
@@ -62,6 +73,10 @@ def command(
                 measure=quality,
             )
             family = convert(plan, options, report)
+            if nested:
+                family = add_nested(
+                    family, kind=residual, force=force, measure=quality, n_threads=threads, progress=report
+                )
     if dry_run:
         _print_plan(plan, as_json)
     else:

@@ -6,6 +6,7 @@ by name, size and hash. Both carry the whole header: the same fingerprints prove
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,8 @@ _STRING, _ARRAY, _U32, _U64 = 8, 9, 4, 10
 _FILE_TYPE_Q4_0 = 2
 _FLOATS = {"F32": "<f4", "F16": "<f2"}
 RESIDUALS = (TIED, "q4_0", "q8_0")
+BASE, NESTED = "base", "nested"
+"""Names of the two siblings in a family: the draft, and the target around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +60,14 @@ def write_nested(
     *,
     kind: str = TIED,
     importances: Mapping[str, NDArray[np.float32]] | None = None,
-    n_threads: int = 1,
+    n_threads: int = 0,
     progress: Progress | None = None,
 ) -> NestedFiles:
     """Writes both files from a model, best a float one; each whole or not at all.
 
     kind: "tied" (8-bit target, 8.5 bits for both planes), or "q4_0" or "q8_0" with scales of their own (9 and 13 bits).
-    importances: weight name -> importance of each column. Raises UsageError for a mixture of experts, GGUFError,
-    DiskFullError.
+    importances: weight name -> importance of each column. n_threads 0 takes every core. Raises UsageError for a
+    mixture of experts, GGUFError, DiskFullError.
     """
     if kind not in RESIDUALS:
         raise UsageError(f"'{kind}' is no kind of residual; use one of {', '.join(RESIDUALS)}")
@@ -81,7 +84,8 @@ def write_nested(
     base_fields = {**fields, "general.file_type": _number(_FILE_TYPE_Q4_0)}
     n_bytes = sum(padded(info.n_bytes) for info in (*base_infos, *planes))
     require_space(base.parent, n_bytes + 2 * shards[0].data_offset)
-    writer = _Writer(kind, importances or {}, n_threads, sum(tensor.n_weights for _, tensor in sources), progress)
+    n_weights = sum(tensor.n_weights for _, tensor in sources)
+    writer = _Writer(kind, importances or {}, n_threads or os.cpu_count() or 1, n_weights, progress)
     with written_whole(residual) as residual_partial, residual_partial.open("w+b") as residual_file:
         residual_fields = {**fields, **_own_fields(kind, base.name, 0, "0" * 64)}
         residual_file.write(_header(residual_fields, planes))
@@ -93,7 +97,6 @@ def write_nested(
         residual_file.seek(0)  # same lengths, so the header fits where its placeholder was
         bound = {**fields, **_own_fields(kind, base.name, base.stat().st_size, sha256)}
         residual_file.write(_header(bound, planes))
-    n_weights = sum(tensor.n_weights for _, tensor in sources)
     n_base_bytes = sum(info.n_bytes for info in base_infos)
     n_residual_bytes = sum(info.n_bytes for info in planes)
     return NestedFiles(
@@ -156,7 +159,7 @@ class _Writer:
         total: int,
         progress: Progress | None,
     ) -> None:
-        self._kind, self._importances, self._n_threads = kind, importances, max(1, n_threads)
+        self._kind, self._importances, self._n_threads = kind, importances, n_threads
         self._done, self._total, self._progress = 0, total, progress
 
     def write(self, shard: Container, tensor: TensorInfo, base: BinaryIO, residual: BinaryIO | None) -> None:

@@ -17,7 +17,7 @@ from .model import NativeModel
 from .nested_hooks import Hook, KernelHook, PlainHook, PlaneFiles
 from .nested_kernel import Kernel, kernel
 from .nested_planes import TIED, Plane
-from .protocol import ContextParams, Logits
+from .protocol import ContextParams
 from .vocab import NativeVocab
 
 
@@ -40,9 +40,9 @@ class SharedModel:
         return self.model.vocab
 
     @property
-    def is_open(self) -> bool:
-        """Whether this owner still holds the model."""
-        return self in self._owners
+    def is_loaded(self) -> bool:
+        """Whether any owner still holds the model, so that it can be shared."""
+        return bool(self._owners)
 
     def share(self) -> SharedModel:
         """Another owner's share of the same weights."""
@@ -123,11 +123,10 @@ class NestedContext(NativeContext):
             hook.close()
             raise
 
-    def decode(self, tokens: Sequence[int], n_past: int, n_rows: int = 1, *, seq: int = 0) -> Logits:
-        """As an ordinary context; raises DecodeError when a product was not done with both planes."""
-        rows = super().decode(tokens, n_past, n_rows, seq=seq)
+    def _raise_for(self, code: int, n_past: int, n: int) -> None:
+        """Called after every decode: also raises DecodeError when a product was not done with both planes."""
+        super()._raise_for(code, n_past, n)
         self._hook.check()
-        return rows
 
     def close(self) -> None:
         """Frees cache and buffers, then what the hook held; twice is fine."""

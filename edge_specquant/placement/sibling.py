@@ -11,6 +11,7 @@ from functools import cached_property
 
 from ..gguf.family import Family
 from ..gguf.header import ModelCard, read_card
+from ..gguf.nested import NESTED
 from .footprint import WeightBytes, weight_bytes
 
 # Share of tokens on which a quantized sibling and full precision agree, by bits per weight: what families of 0.5B to 7B
@@ -67,6 +68,7 @@ def siblings_of(family: Family) -> tuple[Sibling, ...]:
     siblings = [
         Sibling(name, read_card(variant.path), variant.quality.top1_agreement if variant.quality else None)
         for name, variant in family.variants.items()
+        if name != NESTED  # its file alone is no model, and the planner cannot count weights that two siblings share
     ]
     return by_quality(siblings)
 

@@ -13,22 +13,29 @@ from pathlib import Path
 
 from .. import config
 from ..engine.events import TokenEvent
+from ..engine.kv_cache import KVCache
 from ..engine.resident import Residents
 from ..engine.session import ReplyPlan, Session
 from ..engine.snapshot_files import SnapshotFiles
 from ..engine.snapshots import Snapshots
 from ..engine.template import ChatTemplate, with_bos
+from ..engine.traces import TraceFile
 from ..errors import EngineError
 from ..gguf.family import Family
+from ..native.model import NativeModel
 from ..native.opening import open_model
 from ..native.protocol import DEFAULT_N_BATCH, ContextParams, Model, Progress
+from ..native.schema import schema_to_gbnf
 from ..params import MAX_DRAFT
 from ..request import Request
+from .bases import Bases, is_of_pair
 from .line import Line, Place
 from .logs import logger
+from .measured import Measured
 from .options import EngineOptions, OnPrefill
 from .reply import Events, Reply
 from .reply_tokens import ReplyTokens
+from .routed import Routed
 from .siblings import choose_siblings
 from .slots import Slot, Slots
 from .status import ResidentStatus, Status
@@ -46,6 +53,9 @@ class LocalEngine:
         self.family = family
         self.options = options
         self._open_variant = open_variant or self._open_file
+        self._measured = Measured(family, options) if open_variant is None else None
+        self._routed = Routed()
+        self._bases = Bases()
         self._files: dict[str, SnapshotFiles] = {}
         self._slots = Slots(options.n_parallel, self._load, self._size_of, self._new_snapshots, self._new_session)
         self._line = Line(options.n_parallel)
@@ -128,6 +138,7 @@ class LocalEngine:
             logger.info("request %r", request)
         self._loading.place = place  # models are loaded by the first step, in this thread
         with self._planning:
+            request, decision = self._routed.decide(request, self._count_tokens, self.family.variants)
             plan = self._plan(request, on_prefill)
         slot = self._enter(place, plan)
         ids: list[int] = []
@@ -137,11 +148,13 @@ class LocalEngine:
                 texts.append(event.text)
                 if event.token_id is not None:
                     ids.append(event.token_id)
+                if event.finish_reason and decision is not None:
+                    event = self._routed.finish(event, decision)
                 if event.finish_reason:
                     logger.debug("%s with %s: %s, %s", plan.target, plan.draft, event.finish_reason, event.stats)
                 yield event
         finally:
-            self.notices = slot.session.notices
+            self.notices = [*slot.session.notices, *([self._routed.notice] if self._routed.notice else [])]
             self._remember(plan, "".join(texts), ids)
 
     def _enter(self, place: Place, plan: ReplyPlan) -> Slot:
@@ -186,7 +199,25 @@ class LocalEngine:
             stops=request.stop,
             on_prefill=on_prefill,
             earlier_reply=request.earlier_reply,
+            draft_is_wish=request.speculation.draft is not None or self.options.draft is not None,
+            grammar=request.grammar if request.json_schema is None else schema_to_gbnf(request.json_schema),
+            n_logprobs=request.logprobs,
+            n_keep=self._n_keep(request) if request.on_full == "shift" else None,
         )
+
+    def _n_keep(self, request: Request) -> int:
+        """Tokens of the prompt that a full context keeps: the system prompt, or BOS alone."""
+        if request.prompt_tokens or request.raw or self._template is None:
+            return 1
+        first = request.as_messages()[:1]
+        if first[0].get("role") != "system":
+            return 1
+        return len(self._template.tokens(first, add_generation_prompt=False))
+
+    def _count_tokens(self, text: str) -> int:
+        """By the vocabulary of a model in memory; about four bytes a token before there is one."""
+        held = self._slots.held()
+        return len(held[0].model.vocab.tokenize(text)) if held else 1 + len(text.encode("utf-8", "replace")) // 4
 
     def _tokens(self, request: Request) -> list[int]:
         if request.prompt_tokens:
@@ -206,7 +237,25 @@ class LocalEngine:
         return Snapshots(self.options.snapshot_bytes // self.options.n_parallel, self._snapshot_files)
 
     def _new_session(self, residents: Residents, snapshots: Snapshots) -> Session:
-        return Session(residents, lambda variant: self._context_params(residents, variant), snapshots)
+        measured = self._measured
+        return Session(
+            residents,
+            lambda variant: self._context_params(residents, variant),
+            snapshots,
+            curves=measured.curves if measured else lambda _: None,
+            certificate=measured.certificate if measured else None,
+            on_open=self._on_open,
+            traces=self._trace_file(),
+        )
+
+    def _trace_file(self) -> TraceFile | None:
+        record = self.options.record
+        return None if record is None else TraceFile(record, self.family.name, self.options.record_task)
+
+    def _on_open(self, variant: str, cache: KVCache) -> None:
+        """A first context on this machine is measured before it is used."""
+        if self._measured and self.options.calibrate:
+            self._measured.measure(variant, cache.context)
 
     def _load(self, variant: str) -> Model:
         def go_on(_done: float) -> bool:
@@ -217,12 +266,17 @@ class LocalEngine:
         return self._open_variant(variant, go_on)
 
     def _open_file(self, variant: str, progress: Progress) -> Model:
-        return open_model(
-            self.family.path(variant),
-            n_gpu_layers=self.options.n_gpu_layers,
-            use_extra_bufts=self.options.use_extra_bufts,
-            progress=progress,
-        )
+        def load(path: Path) -> NativeModel:
+            return open_model(
+                path,
+                n_gpu_layers=self.options.n_gpu_layers,
+                use_extra_bufts=self.options.use_extra_bufts,
+                progress=progress,
+            )
+
+        if is_of_pair(variant, self.family.variants):
+            return self._bases.open(self.family, variant, load)
+        return load(self.family.path(variant))
 
     def _size_of(self, variant: str) -> int:
         return self.family.variant(variant).n_bytes

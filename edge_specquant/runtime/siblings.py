@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..gguf.family import Family
+from ..gguf.nested import BASE, NESTED
 from ..request import Request
 from .options import EngineOptions
 
@@ -33,4 +34,6 @@ def default_draft(family: Family, options: EngineOptions, target: str) -> str:
     """Who drafts when a request names nobody: look-ups, and the 4-bit sibling for a larger target."""
     if options.draft:
         return options.draft
+    if target == NESTED:
+        return f"lookup+{BASE}"  # already in memory: it is a part of the target
     return "lookup+q4" if target not in _FAST_ALONE and "q4" in family.variants else "lookup"

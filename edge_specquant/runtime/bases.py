@@ -1,0 +1,39 @@
+"""One loaded base for the draft and the target of a nested pair, whichever of them is asked for first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..gguf.family import Family, Variant
+from ..gguf.nested import BASE, NESTED
+from ..gguf.nested_open import open_nested
+from ..native.model import NativeModel
+from ..native.nested import NestedModel, SharedModel
+
+
+class Bases:
+    """Loads a family's base once. When draft and target are both closed, it is freed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shared: SharedModel | None = None
+
+    def open(self, family: Family, variant: str, load: Callable[[Path], NativeModel]) -> SharedModel | NestedModel:
+        """The base as a model of its own, or with its residual; both files are proven first, `load` opens one.
+
+        Raises FamilyError, GGUFError, ModelLoadError, and UsageError when the base is on a GPU.
+        """
+        paths = {name: family.path(name) for name in (BASE, variant)}
+        with self._lock:
+            if self._shared is None or not self._shared.is_loaded:
+                share = self._shared = SharedModel(load(paths[BASE]))
+            else:
+                share = self._shared.share()
+        return share if variant == BASE else open_nested(paths[variant], share)
+
+
+def is_of_pair(variant: str, variants: Mapping[str, Variant]) -> bool:
+    """Whether this name is the base or the target of a nested pair among these siblings."""
+    return variant in (BASE, NESTED) and {BASE, NESTED} <= variants.keys()
