@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -19,9 +20,11 @@ from typing import Any
 
 import click
 import pytest
+from server_rig import serving
 
 from edge_specquant.cli.main import root
 from edge_specquant.config import settings_path
+from edge_specquant.runtime import EngineOptions, Runtime
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and datagram sockets of Unix")
 
@@ -153,3 +156,25 @@ def test_help_names_every_flag() -> None:
     command = root.get_command(root.make_context("x", ["serve", "--help"], resilient_parsing=True), "serve")
     assert command is not None
     assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))
+
+
+def test_engine_that_dies_fails_its_request_and_not_the_next(tiny_gguf: Path) -> None:
+    runtime = Runtime.process(tiny_gguf, EngineOptions(n_ctx=2048))
+    with serving(runtime) as served:
+        body = {"model": f"{tiny_gguf.stem}:f16", "prompt": "ab", "max_tokens": 4, "seed": 1}
+        assert served.post("/v1/completions", body)[0] == 200
+        long = {**body, "max_tokens": 2000, "min_tokens": 2000, "stream": True}
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=120)
+        with contextlib.closing(connection):
+            connection.request("POST", "/v1/completions", json.dumps(long), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            for _ in range(6):
+                response.readline()
+            pid = runtime.status().pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            last = response.read().decode().strip().split("\n\n")[-1]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "interrupted", "and no [DONE]"
+        status, answer, _ = served.post("/v1/completions", body)
+        assert (status, answer["usage"]["completion_tokens"]) == (200, 4)
+        assert runtime.status().n_restarts == 1
