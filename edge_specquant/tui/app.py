@@ -78,6 +78,10 @@ class ChatApp(App[None]):
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember(theme=theme.name))
         self._chat.origins = self.preferences.show_origins
         self._chat.set_class(not self.preferences.show_stats, "no-stats")
+        # Heavy imports in a thread still share the interpreter: the first screen comes before them.
+        self.call_after_refresh(self._start_threads)
+
+    def _start_threads(self) -> None:
         self._engine = Engine(self._settings.opener, self._chat.post_message)
         self.run_worker(self._start, thread=True, group="start")
 

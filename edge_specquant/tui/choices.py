@@ -55,9 +55,20 @@ def demo() -> list[Choice]:
     return [Choice("The demo", about, DEMO, convert=True)]
 
 
+def catalogue() -> list[Choice]:
+    """Known checkpoints that fit this machine; choosing one downloads it."""
+    from ..placement.hardware import probe
+    from .catalog import entries, find_file
+
+    machine = probe()
+    limits = [n for n in (machine.memory.n_total, machine.memory.n_limit) if n]
+    found = entries(find_file(), min(limits, default=None), machine.host_bandwidth.bytes_per_s)
+    return [Choice(entry.hub, "download: " + entry.about(), entry.hub, convert=True) for entry in found]
+
+
 def all_choices() -> list[Choice]:
     """Everything, in the order of the welcome screen."""
-    return [*families(), *demo(), PATH]
+    return [*families(), *demo(), PATH, *catalogue()]
 
 
 def first_family(last_used: str) -> str | None:
