@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from tiny_checkpoints import write_checkpoint, write_safetensors, write_weights
 
 from edge_specquant.errors import CheckpointError
@@ -27,6 +28,20 @@ def test_shards_and_a_single_file_hold_the_same(tmp_path: Path) -> None:
         for name, tensor in checkpoint.tensors.items():
             assert np.array_equal(tensor.read_rows(0, tensor.n_rows), weights[name])
             assert np.array_equal(tensor.read_rows(1, 3), weights[name][1:3])
+
+
+def test_files_of_the_safetensors_library_are_read_alike(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "a": rng.normal(size=(7, 5)).astype(np.float32),
+        "b": rng.normal(size=(3,)).astype(np.float16),
+        "c": rng.normal(size=(2, 3, 4)),
+    }
+    save_file(arrays, tmp_path / "x.safetensors", metadata={"format": "np"})
+    tensors = read_safetensors(tmp_path / "x.safetensors")
+    assert set(tensors) == set(arrays)
+    for name, values in arrays.items():
+        assert np.array_equal(tensors[name].read_rows(0, len(values)), values.astype(np.float32))
 
 
 def test_a_stray_file_beside_the_index_is_ignored(tmp_path: Path) -> None:
