@@ -63,7 +63,9 @@ class FakeEngine(LocalEngine):
             self.models[name] = FakeModel(logits, chat_template=TEMPLATE)
             return self.models[name]
 
-        super().__init__(Family("fake", Path(), variants, None), options or EngineOptions(n_ctx=4096), open_variant)
+        super().__init__(
+            Family("fake", Path(), variants, None), options or EngineOptions(calibrate=False, n_ctx=4096), open_variant
+        )
 
 
 def fake_runtime(options: EngineOptions | None = None, **fake: float) -> tuple[Runtime, FakeEngine]:

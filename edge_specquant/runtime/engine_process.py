@@ -162,7 +162,8 @@ class EngineProcess:
     def _take(self, messages: list[Message]) -> None:
         now = time.monotonic()
         self._last_frame = now
-        self._heard = True
+        if not self._heard:
+            self._heard, self._last_step = True, now
         for message in messages:
             if message[0] == "beat":
                 n_steps, cpu_s = message[1:]
@@ -183,7 +184,7 @@ class EngineProcess:
             if silent_s > hang_s:
                 self.end(f"gave no sign of life for {silent_s:.0f} s")
                 return
-            if still_s > self._patience.stall_s:
+            if self._heard and still_s > self._patience.stall_s:
                 self.end(f"made no progress for {still_s:.0f} s")
                 return
             if self._heard and told != (silent_s > _SILENCE_S):

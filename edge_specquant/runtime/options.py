@@ -19,11 +19,11 @@ class EngineOptions:
     """n_ctx and n_batch in tokens (None: the engine room's defaults), threads (0: the engine's choice), GPU layers.
 
     target, draft: variants used where a request names none. use_extra_bufts False turns repacked weights off; None is
-    the self-test's verdict. calibrate: measure a sibling once, at its first load (1.5 s). snapshot_bytes: memory for the KV cells of branches left behind; snapshot_disk_bytes: the
-    same on disk, which outlives the process (0: nothing is written). n_parallel: replies written at the same time, each
-    with n_ctx tokens of its own, decoded in mixed batches. log_prompts: prompts and replies go to the log.
-    debug: figures of every reply go there, texts do not. record: every round becomes a line of this file, labelled
-    record_task; it holds no text.
+    the self-test's verdict. calibrate: measure a sibling once, at its first load (1.5 s). snapshot_bytes: memory for
+    the KV cells of branches left behind; snapshot_disk_bytes: the same on disk, which outlives the process (0: nothing
+    is written). n_parallel: replies written at the same time, each with n_ctx tokens of its own, decoded in mixed
+    batches. log_prompts: prompts and replies go to the log. debug: figures of every reply go there, texts do not.
+    record: every round becomes a line of this file, labelled record_task; it holds no text.
     """
 
     n_ctx: int | None = None

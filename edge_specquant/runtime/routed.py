@@ -28,7 +28,7 @@ class Routed:
         self.notice: str | None = None
 
     def decide(self, request: Request, count: CountTokens, available: Iterable[str]) -> tuple[Request, Decision | None]:
-        """The request as the policy would have it; what the request names itself stays. Raises PlanError, UsageError."""
+        """The request as the policy would have it; what it names itself stays. Raises PlanError, UsageError."""
         if request.policy is None:
             return request, None
         if request.policy not in self._dispatchers:

@@ -22,7 +22,10 @@ N = 300  # enough to be killed in the middle
 def test_killed_twice_and_nothing_is_lost(tiny_family: Family, tmp_path: Path) -> None:
     said: list[str] = []
     path = tmp_path / "store.db"
-    with Runtime.process(tiny_family.folder, EngineOptions(n_ctx=4096)) as runtime, Store.open(path) as store:
+    with (
+        Runtime.process(tiny_family.folder, EngineOptions(calibrate=False, n_ctx=4096)) as runtime,
+        Store.open(path) as store,
+    ):
         chat = store.create("a chat with accidents")
         for turn in range(4):
             store.add(chat.id, "user", f"question {turn}")

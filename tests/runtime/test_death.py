@@ -26,7 +26,7 @@ def test_a_crash_turns_repacked_weights_off_once(number: signal.Signals) -> None
 
 @posix
 def test_a_kill_makes_the_plan_smaller_step_by_step() -> None:
-    options, death = EngineOptions(n_ctx=4096), Death(-9, "while loading the model")
+    options, death = EngineOptions(calibrate=False, n_ctx=4096), Death(-9, "while loading the model")
     assert "out of memory?" in death.sentence
     sizes = []
     while (step := safer(options, death))[1]:

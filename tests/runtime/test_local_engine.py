@@ -36,7 +36,7 @@ def expected(runtime: Runtime, conversation: Conversation, n: int = N) -> list[i
     st.sampled_from([0, 3000, 1 << 20]),
 )
 def test_any_sequence_of_turns_answers_as_a_fresh_run(steps: Sequence[tuple[str, int]], snapshot_bytes: int) -> None:
-    options = EngineOptions(n_ctx=4096, n_batch=64, snapshot_bytes=snapshot_bytes)
+    options = EngineOptions(calibrate=False, n_ctx=4096, n_batch=64, snapshot_bytes=snapshot_bytes)
     runtime, _ = fake_runtime(options)
     branches = [Conversation("Be brief.")]
     with runtime:
@@ -113,7 +113,7 @@ def test_a_branch_left_behind_comes_back_without_prefill() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3])
 def test_cancel_in_prefill_keeps_the_chunks_and_the_prefix(chunk: int) -> None:
-    runtime, engine = fake_runtime(EngineOptions(n_ctx=4096, n_batch=64))
+    runtime, engine = fake_runtime(EngineOptions(calibrate=False, n_ctx=4096, n_batch=64))
     with runtime:
         drained(runtime.generate(Request(prompt="x", sampling=GREEDY, max_tokens=1)))  # loads
         request = Request(prompt=LONG, sampling=GREEDY, max_tokens=N)

@@ -51,7 +51,8 @@ def test_a_log_that_cannot_be_opened_is_an_error_and_one_that_fails_later_is_sil
 def test_nothing_on_the_screen_and_no_prompt_unless_asked(tiny_family: Family, kind: str, asked: bool) -> None:
     script = f"""
         from edge_specquant import EngineOptions, Request, Runtime
-        with Runtime.{kind}({str(tiny_family.folder)!r}, EngineOptions(n_ctx=512, log_prompts={asked})) as runtime:
+        options = EngineOptions(calibrate=False, n_ctx=512, log_prompts={asked})
+        with Runtime.{kind}({str(tiny_family.folder)!r}, options) as runtime:
             list(runtime.generate(Request(prompt={SECRET!r}, max_tokens=3)))
     """
     before = sum(text.count(SECRET) for text in log_texts())
@@ -68,7 +69,7 @@ def log_texts() -> list[str]:
 def test_no_folder_for_logs_is_a_notice(tiny_family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "logs").write_text("in the way")
     monkeypatch.setenv("EDGE_SPECQUANT_HOME", str(tmp_path))
-    with Runtime.local(tiny_family.folder, EngineOptions(n_ctx=512)) as runtime:
+    with Runtime.local(tiny_family.folder, EngineOptions(calibrate=False, n_ctx=512)) as runtime:
         assert any("there is no log" in notice for notice in runtime.status().notices)
         assert list(runtime.generate(Request(prompt="x", max_tokens=1)))[-1].finish_reason is not None
 
@@ -81,7 +82,7 @@ def test_a_family_on_disk_opens_no_socket(tiny_family: Family, kind: str) -> Non
         opened = []
         sys.addaudithook(lambda event, args: opened.append(event) if event.startswith("socket.") else None)
         from edge_specquant import EngineOptions, Request, Runtime
-        with Runtime.{kind}({str(tiny_family.folder)!r}, EngineOptions(n_ctx=512)) as runtime:
+        with Runtime.{kind}({str(tiny_family.folder)!r}, EngineOptions(calibrate=False, n_ctx=512)) as runtime:
             list(runtime.generate(Request(prompt="hello", max_tokens=3)))
         print(opened)
     """

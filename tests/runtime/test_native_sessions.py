@@ -15,7 +15,7 @@ LONG = "Here is a text that is longer than one batch of this engine, to be read 
 
 @pytest.mark.parametrize("draft", ["lookup", "q4"])
 def test_each_reply_is_that_of_a_fresh_runtime(tiny_family: Family, draft: str) -> None:
-    options = EngineOptions(n_ctx=1024, n_batch=64, n_threads=1, snapshot_bytes=1 << 20)
+    options = EngineOptions(calibrate=False, n_ctx=1024, n_batch=64, n_threads=1, snapshot_bytes=1 << 20)
     fields = {"target": "f16", "sampling": GREEDY, "max_tokens": 16, "speculation": SpeculationParams(draft, 3)}
     main = Conversation("Be brief.")
     with Runtime.local(tiny_family.folder, options) as runtime:
@@ -43,7 +43,7 @@ def test_each_reply_is_that_of_a_fresh_runtime(tiny_family: Family, draft: str) 
 
 
 def test_a_long_conversation_reopens_from_disk(tiny_family: Family) -> None:
-    options = EngineOptions(n_ctx=1024, n_threads=1, snapshot_disk_bytes=1 << 26)
+    options = EngineOptions(calibrate=False, n_ctx=1024, n_threads=1, snapshot_disk_bytes=1 << 26)
     conversation = Conversation("Be brief.")
     with Runtime.local(tiny_family.folder, options) as runtime:
         drained(runtime.chat(conversation, LONG, target="f16", sampling=GREEDY, max_tokens=16))
@@ -51,14 +51,16 @@ def test_a_long_conversation_reopens_from_disk(tiny_family: Family) -> None:
     with Runtime.local(tiny_family.folder, options) as runtime:
         _, ids, end = drained(runtime.chat(conversation, "More?", target="f16", sampling=GREEDY, max_tokens=16))
     assert end.stats is not None and end.stats.n_prompt - end.stats.n_cached < 40
-    with Runtime.local(tiny_family.folder, EngineOptions(n_ctx=1024, n_threads=1)) as fresh:
+    with Runtime.local(tiny_family.folder, EngineOptions(calibrate=False, n_ctx=1024, n_threads=1)) as fresh:
         assert drained(fresh.chat(copy, "More?", target="f16", sampling=GREEDY, max_tokens=16))[1] == ids
 
 
 def test_cancel_and_send_again_twenty_times(tiny_family: Family) -> None:
     """Case D2."""
     request = Request(prompt=LONG, target="f16", sampling=GREEDY, max_tokens=20, min_tokens=20)
-    with Runtime.process(tiny_family.folder, EngineOptions(n_ctx=1024, n_batch=32, n_threads=1)) as runtime:
+    with Runtime.process(
+        tiny_family.folder, EngineOptions(calibrate=False, n_ctx=1024, n_batch=32, n_threads=1)
+    ) as runtime:
         wanted = drained(runtime.generate(request))[1]
         for n in range(20):
             reply = runtime.generate(request)

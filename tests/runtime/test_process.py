@@ -14,7 +14,7 @@ from edge_specquant.params import SpeculationParams
 from edge_specquant.request import Request
 from edge_specquant.runtime import Conversation, EngineOptions, Runtime
 
-OPTIONS = EngineOptions(n_ctx=512, n_batch=64, n_threads=1)
+OPTIONS = EngineOptions(calibrate=False, n_ctx=512, n_batch=64, n_threads=1)
 LONG = "a long prompt that takes the engine a while to read, chunk by chunk " * 6
 
 

@@ -127,7 +127,7 @@ def test_a_folder_that_cannot_be_written_costs_one_notice(tmp_path: Path) -> Non
 
 
 def test_a_conversation_reopens_without_prefill() -> None:
-    options = EngineOptions(n_ctx=4096, snapshot_disk_bytes=1 << 20)
+    options = EngineOptions(calibrate=False, n_ctx=4096, snapshot_disk_bytes=1 << 20)
     conversation = Conversation("A long system prompt. " * 10)
     runtime, _ = fake_runtime(options)
     with runtime:
