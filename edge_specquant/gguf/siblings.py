@@ -85,7 +85,9 @@ def make_siblings(
     quantized = [recipe for recipe in todo if not _is_written(source, recipe)]
     if quantized:
         with _base(run, manifest) as base:
-            manifest, matrix = _prepare_imatrix(run, manifest, base)
+            matrix = None
+            if any(recipe.takes_imatrix for recipe in quantized):
+                manifest, matrix = _prepare_imatrix(run, manifest, base)
             for recipe in quantized:
                 manifest = _quantize(run, manifest, recipe, base, matrix)
     if options.measure:
