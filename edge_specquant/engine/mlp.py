@@ -98,7 +98,7 @@ def fit(
         order = rng.permutation(train)
         for at in range(0, len(order), _BATCH):
             rows = order[at : at + _BATCH]
-            adam.step(weights, _gradient(weights, x[rows], y[rows]))
+            adam.step(weights, gradient(weights, x[rows], y[rows]))
         error = float(np.mean((_forward(weights, x[validation])[1] - y[validation]) ** 2))
         if error < best_error - 1e-7:
             best, best_error, best_epoch = [w.copy() for w in weights], error, epoch
@@ -121,7 +121,7 @@ def _forward(weights: list[Values], x: Values) -> tuple[Values, Values]:
     return hidden, hidden @ w2 + b2[0]
 
 
-def _gradient(weights: list[Values], x: Values, y: Values) -> list[Values]:
+def gradient(weights: list[Values], x: Values, y: Values) -> list[Values]:
     """Of half the mean squared error, with the L2 penalty on both weight matrices."""
     w1, _, w2, _ = weights
     hidden, outputs = _forward(weights, x)
