@@ -9,7 +9,6 @@ from typing import Any
 from .errors import UsageError
 from .params import SamplingParams, SpeculationParams
 
-
 MAX_LOGPROBS = 20
 ON_FULL = ("stop", "shift")
 
@@ -23,6 +22,7 @@ class Request:
     grammar: GBNF the reply must follow; json_schema: the same by schema ({} is any JSON). logprobs: log-probabilities
     of each token and of that many alternatives. on_full: "stop" ends a reply where the context is full, "shift" drops
     the oldest turns but the system prompt and goes on. policy: a routing policy that fills in what is not named here.
+    tools: functions (OpenAI's objects) for a chat template that describes them to the model.
     earlier_reply: ids of another sibling's reply to the same prompt (a redo); it is verified like one long draft, kept
     as far as the target agrees (its tokens have the origin "agreed"), and gone on with from there.
     """
@@ -41,6 +41,7 @@ class Request:
     logprobs: int | None = None
     on_full: str = "stop"
     policy: str | None = None
+    tools: Sequence[Mapping[str, Any]] = ()
     earlier_reply: Sequence[int] = ()
     sampling: SamplingParams = field(default_factory=SamplingParams)
     speculation: SpeculationParams = field(default_factory=SpeculationParams)

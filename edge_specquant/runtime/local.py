@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .. import config
 from ..engine.events import TokenEvent
@@ -227,8 +228,9 @@ class LocalEngine:
             return with_bos(model.vocab.tokenize(request.prompt or "", parse_special=True), model.vocab)
         if self._template is None:
             self._template = ChatTemplate(model.chat_template, model.vocab)
+        known: dict[str, Any] = {"tools": list(request.tools)} if request.tools else {}
         return self._template.tokens(
-            request.as_messages(), reply_ids=lambda message: self._reply_tokens.find(message, model.vocab)
+            request.as_messages(), reply_ids=lambda message: self._reply_tokens.find(message, model.vocab), **known
         )
 
     # -- models and contexts ----------------------------------------------------------------------------------------

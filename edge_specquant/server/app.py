@@ -93,10 +93,10 @@ def _add_completions(app: FastAPI, services: Services) -> None:
     @app.post("/v1/chat/completions", responses=ANSWERS)
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """A reply to a conversation."""
-        job = chat_job(body, services.catalog)
-        if body.logprobs:
-            await asyncio.to_thread(services.pieces.vocab)
-        answer = ChatAnswer(body, services.pieces.piece, has_tools=job.tools is not None)
+        needs_vocabulary = bool(body.logprobs or body.tools)
+        template = await asyncio.to_thread(services.pieces.template) if needs_vocabulary else None
+        job = chat_job(body, services.catalog, template)
+        answer = ChatAnswer(body, services.pieces.piece, job.reader)
         return await _answer(services, request, answer, services.engine.submit(job.asks), bool(body.stream))
 
     @app.post("/v1/completions", responses=ANSWERS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,23 +14,35 @@ from .logprobs import ChatLogprobs, PieceOf
 from .outcome import Outcome, figures, usage
 from .schema import ChatRequest
 from .sse import Indexed
-from .tools import ToolStream
+from .tools import ToolReader
 
 Delta = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of a function while it grows."""
+
+    id: str
+    name: str
+    arguments: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As OpenAI writes it."""
+        function = {"name": self.name, "arguments": "".join(self.arguments)}
+        return {"id": self.id, "type": "function", "function": function}
 
 
 @dataclass(slots=True)
 class Choice:
     """One choice while it grows; `feed` gives what an event adds, `message` the whole."""
 
-    tools: ToolStream | None
+    tools: ToolReader | None
     logprobs: ChatLogprobs | None
     outcome: Outcome = field(default_factory=Outcome)
     _content: list[str] = field(default_factory=list)
     _entries: list[dict[str, Any]] = field(default_factory=list)
-    _call_id: str = ""
-    _name: str = ""
-    _arguments: list[str] = field(default_factory=list)
+    _calls: list[_Call] = field(default_factory=list)
 
     def feed(self, event: TokenEvent) -> list[tuple[Delta, list[dict[str, Any]]]]:
         """Pairs of delta and logprobs entries. Raises ApiError when the reply was broken off."""
@@ -56,9 +68,8 @@ class Choice:
         """The assistant's message."""
         content = "".join(self._content)
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
-        if self._name:
-            function = {"name": self._name, "arguments": "".join(self._arguments)}
-            message["tool_calls"] = [{"id": self._call_id, "type": "function", "function": function}]
+        if self._calls:
+            message["tool_calls"] = [call.as_dict() for call in self._calls]
             message["content"] = content or None
         return message
 
@@ -66,32 +77,30 @@ class Choice:
         """The logprobs object, None where none was asked for."""
         return wrapped(self._entries) if self.logprobs is not None else None
 
-    def _tool_deltas(self, tools: ToolStream, text: str) -> list[Delta]:
+    def _tool_deltas(self, tools: ToolReader, text: str) -> list[Delta]:
         deltas: list[Delta] = []
         for piece in tools.feed(text):
             if piece.content:
                 self._content.append(piece.content)
                 deltas.append({"content": piece.content})
                 continue
-            function: dict[str, str] = {"arguments": piece.arguments}
-            call: dict[str, Any] = {"index": 0, "function": function}
             if piece.name is not None:
-                self._name, self._call_id = piece.name, f"call_{secrets.token_hex(12)}"
-                function["name"] = piece.name
-                call |= {"id": self._call_id, "type": "function"}
-            self._arguments.append(piece.arguments)
-            deltas.append({"tool_calls": [call]})
+                self._calls.append(_Call(f"call_{secrets.token_hex(12)}", piece.name))
+                deltas.append({"tool_calls": [{"index": piece.index, **self._calls[-1].as_dict()}]})
+            if piece.arguments:
+                self._calls[-1].arguments.append(piece.arguments)
+                deltas.append({"tool_calls": [{"index": piece.index, "function": {"arguments": piece.arguments}}]})
         return deltas
 
 
 class ChatAnswer:
-    """One answer to a chat request, with all its choices. piece_of: the bytes of a token."""
+    """One answer to a chat request, with all its choices. piece_of: a token's bytes. reader: parts calls from text."""
 
-    def __init__(self, body: ChatRequest, piece_of: PieceOf, *, has_tools: bool) -> None:
-        wants_logprobs = bool(body.logprobs) and not has_tools  # of JSON around a call they would mislead
+    def __init__(self, body: ChatRequest, piece_of: PieceOf, reader: Callable[[], ToolReader] | None) -> None:
+        wants_logprobs = bool(body.logprobs) and reader is None  # of JSON around a call they would mislead
         self._choices = [
             Choice(
-                ToolStream() if has_tools else None,
+                reader() if reader is not None else None,
                 ChatLogprobs(piece_of, body.top_logprobs or 0) if wants_logprobs else None,
             )
             for _ in range(body.n or 1)

@@ -52,7 +52,7 @@ def tool_call_text(name: str, arguments: str) -> str:
 
 
 def _turn(message: Message, param: str, names: Mapping[str, str]) -> Turn:
-    text = _text(message, param)
+    text = text_of(message, param)
     if message.role in ("tool", "function"):
         name = names.get(message.tool_call_id or "", message.name or "the tool")
         return {"role": "user", "content": f"Result of {name}: {text}"}
@@ -62,7 +62,8 @@ def _turn(message: Message, param: str, names: Mapping[str, str]) -> Turn:
     return {"role": "system" if message.role == "developer" else message.role, "content": text}
 
 
-def _text(message: Message, param: str) -> str:
+def text_of(message: Message, param: str) -> str:
+    """The text of a message's content. Raises ApiError 400 where there is none, or something else."""
     if message.content is None:
         if message.role == "assistant":
             return ""

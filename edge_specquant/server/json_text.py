@@ -56,13 +56,14 @@ class JsonTextDecoder:
 
 
 class ValueScanner:
-    """Passes on the text of one JSON object or array, and nothing before or after it."""
+    """Passes on the text of one JSON object or array, and nothing before it; `rest` is what comes after."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = False
         self._escaped = False
         self._done = False
+        self.rest = ""
 
     def feed(self, text: str) -> str:
         """The part of the text that belongs to the value."""
@@ -70,6 +71,7 @@ class ValueScanner:
             text = text.lstrip()
         for i, char in enumerate(text):
             if self._done:
+                self.rest += text[i:]
                 return text[:i]
             self._step(char)
         return text

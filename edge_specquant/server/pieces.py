@@ -1,4 +1,4 @@
-"""The bytes of tokens, for log-probabilities and for prompts given as ids.
+"""The bytes of tokens, for log-probabilities and prompts given as ids, and the chat template, for tools.
 
 Opens the family's vocabulary alone (no weights) in this process when it is first needed; replies come from elsewhere.
 """
@@ -39,6 +39,12 @@ class Pieces:
             if self._model is None:
                 self._model = self._opening()
             return self._model.vocab
+
+    def template(self) -> str | None:
+        """The family's chat template."""
+        self.vocab()
+        assert self._model is not None
+        return self._model.chat_template
 
     def close(self) -> None:
         """Frees the vocabulary; twice is fine."""

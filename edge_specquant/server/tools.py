@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from .bounds import check_schema
 from .errors import bad_request
@@ -39,12 +39,22 @@ class ToolPlan:
         lines = [json.dumps(_described(function), ensure_ascii=False) for function in self.functions]
         return "\n".join([_INTRODUCTION + (_OR_REPLY if self.may_reply else ""), *lines])
 
+    def described(self) -> list[dict[str, Any]]:
+        """The tools as templates take them."""
+        return [{"type": "function", "function": _described(function)} for function in self.functions]
+
     def json_schema(self) -> dict[str, Any]:
-        """The schema of the whole reply; definitions of the functions' own schemas are lifted to the top."""
+        """The schema of the whole reply: a call, or a text where that is allowed."""
+        return self._schema([_object({"reply": {"type": "string"}})] if self.may_reply else [])
+
+    def calls_schema(self) -> dict[str, Any]:
+        """The schema of a call."""
+        return self._schema([])
+
+    def _schema(self, others: list[dict[str, Any]]) -> dict[str, Any]:
+        """Definitions of the functions' own schemas are lifted to the top."""
         definitions: dict[str, Any] = {}
-        branches = [_call_schema(function, definitions) for function in self.functions]
-        if self.may_reply:
-            branches.append(_object({"reply": {"type": "string"}}))
+        branches = [*(_call_schema(function, definitions) for function in self.functions), *others]
         schema = branches[0] if len(branches) == 1 else {"anyOf": branches}
         return {**schema, "$defs": definitions} if definitions else schema
 
@@ -72,11 +82,25 @@ def plan_tools(body: ChatRequest) -> ToolPlan | None:
 
 @dataclass(frozen=True, slots=True)
 class ToolDelta:
-    """What a piece of the object adds: reply text, or a call's name, or a piece of its arguments."""
+    """What a piece of the reply adds: text, or a call's name, or a piece of its arguments; index numbers the calls."""
 
     content: str = ""
     name: str | None = None
     arguments: str = ""
+    index: int = 0
+
+
+class ToolReader(Protocol):
+    """Parts a reply into text and calls while it grows."""
+
+    @property
+    def called(self) -> bool:
+        """Whether the model calls a function."""
+        ...
+
+    def feed(self, text: str) -> list[ToolDelta]:
+        """The deltas that are certain now."""
+        ...
 
 
 class ToolStream:
@@ -91,6 +115,11 @@ class ToolStream:
     def called(self) -> bool:
         """Whether the model calls a function."""
         return self._arguments is not None
+
+    @property
+    def rest(self) -> str:
+        """What came after the arguments."""
+        return "" if self._arguments is None else self._arguments.rest
 
     def feed(self, text: str) -> list[ToolDelta]:
         """The deltas that are certain now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from .bounds import check_schema
 from .catalog import Catalog
 from .conversation import Turn, repaired, turns
 from .errors import bad_request
+from .native_tools import CallStream, grammar, is_spoken_by, native_turns
 from .schema import ChatRequest, CommonRequest, CompletionRequest, Prompt
-from .tools import ToolPlan, plan_tools
+from .tools import ToolPlan, ToolReader, ToolStream, plan_tools
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, where a completion names no max_tokens
 _TINY_TOP_P = 1e-6  # OpenAI allows 0: the first token alone
@@ -35,29 +36,32 @@ class ChatJob:
     """All that a chat needs: its replies, and how they are to be read."""
 
     asks: tuple[Ask, ...]
-    tools: ToolPlan | None
+    reader: Callable[[], ToolReader] | None
 
 
-def chat_job(body: ChatRequest, catalog: Catalog) -> ChatJob:
-    """Raises ApiError 400 or 404, UsageError."""
+def chat_job(body: ChatRequest, catalog: Catalog, template: str | None) -> ChatJob:
+    """template: the family's own, which says how its models call functions. Raises ApiError 400 or 404, UsageError."""
     target = catalog.target(body.model, body.target)
     catalog.check_draft(body.draft)
     tools = plan_tools(body)
-    given = turns(body.messages)
-    if tools is not None:
+    is_native = tools is not None and is_spoken_by(template)
+    given = native_turns(body.messages) if is_native else turns(body.messages)
+    if tools is not None and not is_native:
         given = _with_system(given, tools.system_text())
     catalog.check_length("".join(str(turn["content"]) for turn in given))
     request = Request(
         messages=given,
         target=target,
         max_tokens=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
-        json_schema=_reply_schema(body, tools),
         logprobs=_chat_logprobs(body),
         **_common_fields(body, catalog),
     )
+    if tools is not None and is_native:
+        return ChatJob(tuple(_choices(Ask(_with_native_tools(request, body, tools)), body)), CallStream)
+    request = replace(request, json_schema=_reply_schema(body, tools))
     mended = repaired(given)
     fallback = None if mended is None else replace(request, messages=mended)
-    return ChatJob(tuple(_choices(Ask(request, fallback), body)), tools)
+    return ChatJob(tuple(_choices(Ask(request, fallback), body)), ToolStream if tools is not None else None)
 
 
 def completion_asks(body: CompletionRequest, catalog: Catalog) -> list[Ask]:
@@ -146,14 +150,25 @@ def _chat_logprobs(body: ChatRequest) -> int | None:
     return (body.top_logprobs or 0) if body.logprobs else None
 
 
+def _with_native_tools(request: Request, body: ChatRequest, tools: ToolPlan) -> Request:
+    _no_other_form(body)
+    parallel = body.parallel_tool_calls is not False
+    return replace(request, tools=tools.described(), grammar=grammar(tools, parallel=parallel))
+
+
+def _no_other_form(body: ChatRequest) -> None:
+    """Tools decide the form of a reply alone. Raises ApiError 400."""
+    if body.response_format is not None and body.response_format.type != "text":
+        raise bad_request("tools and response_format cannot be used together", "response_format")
+    if body.grammar is not None:
+        raise bad_request("tools and grammar cannot be used together", "grammar")
+
+
 def _reply_schema(body: ChatRequest, tools: ToolPlan | None) -> dict[str, Any] | None:
     wanted = body.response_format
     plain = wanted is None or wanted.type == "text"
     if tools is not None:
-        if not plain:
-            raise bad_request("tools and response_format cannot be used together", "response_format")
-        if body.grammar is not None:
-            raise bad_request("tools and grammar cannot be used together", "grammar")
+        _no_other_form(body)
         return tools.json_schema()
     if plain or wanted is None:
         return None
