@@ -1,4 +1,4 @@
-"""Helpers of the bench's tests: a runtime on fakes whose forwards cost known times of a clock that only they advance."""
+"""Helpers of the bench's tests: a runtime on fakes whose forwards cost known times of a clock only they advance."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..engine.template import with_bos
-from ..errors import ContextFullError
+from ..errors import ContextFullError, PromptTooLongError
 from ..gguf.family import Family
 from ..native.opening import open_model
 from ..params import SpeculationParams
@@ -78,7 +78,7 @@ def evaluate(
                     place.local.measure(drafted, replace(case, max_tokens=4))
                 settings = (alone(target), drafted)
                 pair = [place.local.measure(setting, case) for setting in settings[:: 1 if number % 2 else -1]]
-            except ContextFullError:
+            except (PromptTooLongError, ContextFullError):
                 skipped.append(question.id)
                 continue
             answers.append(_marked(task, question, *pair[:: 1 if number % 2 else -1]))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import EdgeSpecQuantError
+from ..errors import ContextFullError, EdgeSpecQuantError, PromptTooLongError
 from .measurement import Case, Contestant, Run
 
 OnRun = Callable[[int, int, str], None]
@@ -106,6 +106,10 @@ class _Race:
             self._on_run(len(self._runs), max(n_planned, len(self._runs)), f"{contestant.name}: {case.id}")
         try:
             sample = contestant.measure(case)
+        except (PromptTooLongError, ContextFullError) as error:
+            note = f"{case.id} does not fit and was passed over: {error}"
+            self._notes += [note] if note not in self._notes else []
+            return
         except EdgeSpecQuantError as error:
             self._left = [one for one in self._left if one.name != contestant.name]
             self._notes.append(f"{contestant.name} was left out at {case.id}: {error}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,12 +20,15 @@ from ..native.protocol import ContextParams, Model
 from ..placement.cost_curve import CostCurve
 from ..placement.here import probe_here
 from ..runtime import EngineOptions
-from . import tables
 from .cost_curve import WidthCost, measure_curves
 from .document import make_document
 from .draft_profile import Profile, greedy_reply, profile_steps
 from .environment import environment_line, record_environment
 from .full import curve_table
+from .measurement import Case
+from .result import Pictures, Result, Say
+from .runner import Plan
+from .settings import by_precision, drafter_for
 from .speckv_policies import (
     GAMMAS,
     Replay,
@@ -40,44 +42,13 @@ from .speckv_policies import (
     round_s,
     speckv_policy,
 )
-from .measurement import Case
-from .race_tables import CLEAR_GAIN
-from .result import Pictures, Result, Say
-from .runner import Plan
-from .settings import by_precision, drafter_for
-from .statistics import Interval, mean_interval, paired_mean_difference
+from .speckv_tables import DEFAULT, DIFFERENCES, PAPER, PolicyRow, policy_table, verdict
+from .statistics import mean_interval, paired_mean_difference
 from .tables import Table
 
 N_CTX = 1024
 MAX_TOKENS = 64  # of each reply: every position costs eight draft forwards
 WIDTHS = tuple(range(1, 10))
-DEFAULT = "Fixed-4 (default)"
-PAPER = {
-    DEFAULT: "3.73 [3.67, 3.79]",
-    "Fixed-best (per compression)": "5.81 (+55.8 %)",
-    "Task-oracle (requires task label)": "4.07 (+9.1 %)",
-    "SpecKV": "5.82 [5.69, 5.96] (+56.0 %)",
-}
-DIFFERENCES = (
-    "the paper: Llama 3.2 1B drafts for 3B on an RTX 3090, targets in FP16, INT8, NF4, simulated on recorded steps; "
-    "here: a 4-bit sibling drafts for its own F16 and 8-bit targets, replayed exactly on their greedy replies",
-    "SpecKV decides here after two draft tokens, by their signals: the paper's features need the draft whose length "
-    "they are to decide",
-    "networks are trained without the prompt they are judged on; the paper does not say so of its own",
-    "tokens a step cannot fall when more is drafted, so Fixed-8 bounds every policy there; tokens per second is by "
-    "cost curves measured here, drafts and padding included",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyRow:
-    """A policy on all replies."""
-
-    name: str
-    tokens_per_step: Interval | None
-    tokens_per_s: Interval | None
-    speedup: Interval | None
-    p: float | None
 
 
 def bench_speckv(family: Family, options: EngineOptions, cases: Sequence[Case], plan: Plan, say: Say) -> Result:
@@ -97,7 +68,7 @@ def bench_speckv(family: Family, options: EngineOptions, cases: Sequence[Case], 
         f"SpecKV decides in {1e3 * decide_s:.2f} ms here (the paper: 0.34 ms)",
         *DIFFERENCES,
     )
-    shown = (_table(rows, notes), _breakdown(profiles, costs), curve_table(curves, {}))
+    shown = (policy_table(rows, notes), _breakdown(profiles, costs), curve_table(curves, {}))
     document = make_document(
         "speckv",
         environment=environment,
@@ -110,7 +81,7 @@ def bench_speckv(family: Family, options: EngineOptions, cases: Sequence[Case], 
         paper=PAPER,
         differences=DIFFERENCES,
     )
-    return Result(f"{family.name}: SpecKV's policy table", document, shown, _verdict(rows), Pictures(curves=curves))
+    return Result(f"{family.name}: SpecKV's policy table", document, shown, verdict(rows), Pictures(curves=curves))
 
 
 def policy_rows(profiles: Sequence[Profile], costs: dict[str, CostCurve]) -> tuple[list[PolicyRow], float]:
@@ -162,37 +133,6 @@ def _policies(profiles: Sequence[Profile], costs: dict[str, CostCurve]) -> dict[
     }
 
 
-def _table(rows: Sequence[PolicyRow], notes: tuple[str, ...]) -> Table:
-    base = next(row.tokens_per_step for row in rows if row.name == DEFAULT)
-    columns = (
-        "Policy",
-        "Expected Tokens/Step [95 %]",
-        "vs Fixed-4",
-        "p",
-        "tokens/s [95 %]",
-        "x no draft [95 %]",
-        "paper: Tokens/Step",
-    )
-    cells = []
-    for row in rows:
-        steps = row.tokens_per_step
-        change = steps.value / base.value - 1 if steps and base else None
-        p = tables.UNKNOWN if row.p is None or row.name == DEFAULT else f"{row.p:.4f}"
-        relative = "baseline" if row.name == DEFAULT else tables.UNKNOWN if change is None else f"{100 * change:+.1f} %"
-        cells.append(
-            (
-                row.name,
-                _mean(steps),
-                relative,
-                p,
-                _mean(row.tokens_per_s, 1),
-                tables.times(row.speedup),
-                PAPER.get(row.name, "—"),
-            )
-        )
-    return Table("Table 1: policies of draft length", columns, tuple(cells), notes)
-
-
 def _breakdown(profiles: Sequence[Profile], costs: dict[str, CostCurve]) -> Table:
     """Table 2: tokens a step by compression and task, Fixed-4 and SpecKV."""
     policies = _policies(profiles, costs)
@@ -208,21 +148,6 @@ def _breakdown(profiles: Sequence[Profile], costs: dict[str, CostCurve]) -> Tabl
     return Table(
         "Table 2: by compression and task", ("Compression", "Task", "Fixed-4", "SpecKV", "Improvement"), tuple(rows)
     )
-
-
-def _verdict(rows: Sequence[PolicyRow]) -> tuple[str, ...]:
-    known = [row for row in rows if row.speedup and not row.name.startswith(("Oracle", "no draft"))]
-    best = max(known, key=lambda row: row.speedup.value if row.speedup else 0.0)
-    pays = best.speedup is not None and best.speedup.value >= CLEAR_GAIN
-    sentences = (
-        [f"By tokens per second, '{best.name}' is best: {tables.times(best.speedup)} of no draft at all."]
-        if pays
-        else ["By tokens per second, no policy of draft length beats no draft at all here."]
-    )
-    losing = [row.name for row in known if row.speedup and row.speedup.value < 0.99]
-    if losing:
-        sentences.append(f"Slower than no draft on this machine: {', '.join(losing)}.")
-    return tuple(sentences)
 
 
 def _profiles(
@@ -292,11 +217,3 @@ def _decide_s(profiles: Sequence[Profile], n: int = 50) -> float:
         policy(profile, profile.steps[i % len(profile.steps)])
         times.append(time.perf_counter() - begun)
     return float(np.median(times))
-
-
-def _mean(found: Interval | None, digits: int = 2) -> str:
-    if found is None:
-        return tables.UNKNOWN
-    if found.low is None or found.high is None:
-        return f"{found.value:.{digits}f}"
-    return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"

@@ -1,4 +1,4 @@
-"""What the files in `scripts/` call: quickstart, test, check, engine-flags.
+"""What the files in `scripts/` call: quickstart, test, check, bench, readme-table, engine-flags.
 
 Errors become one sentence and exit code 1.
 """
@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ..errors import EdgeSpecQuantError
 from .commands import say
 from .facts import gather
 from .flags import choose
+from .release import bundle, sbom
 from .setup import prepare
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,28 @@ def check(arguments: list[str]) -> int:
     return max(subprocess.call([str(python), "-m", *command], cwd=_ROOT) for command in commands)
 
 
+def bench(arguments: list[str]) -> int:
+    """`edge-specquant bench` with what its plots need; on the demo when nothing is said."""
+    python = prepare(_ROOT, ("demo", "bench"))
+    return subprocess.call([str(_beside(python, "edge-specquant")), "bench", *(arguments or ["demo"])])
+
+
+def readme_table(arguments: list[str]) -> int:
+    """Measures the demo and renews README.md's table; or takes the document of an earlier bench."""
+    parser = argparse.ArgumentParser(prog="scripts/readme-table", description="Renew the table in README.md.")
+    parser.add_argument("document", nargs="?", type=Path, help="what --out of a bench wrote (default: measure now)")
+    parser.add_argument("--family", default="demo", help="what to measure (default: demo)")
+    options = parser.parse_args(arguments)
+    program = str(_beside(prepare(_ROOT, ("demo", "bench")), "edge-specquant"))
+    document = options.document
+    if document is None:
+        document = _ROOT / ".venv" / "readme-table.json"
+        status = subprocess.call([program, "bench", "speculation", options.family, "--out", str(document)])
+        if status:
+            return status
+    return subprocess.call([program, "bench", "readme", str(document), "--file", str(_ROOT / "README.md")])
+
+
 def engine_flags(arguments: list[str]) -> int:
     """CMAKE_ARGS on stdout, and nothing else there; the reasons on stderr."""
     parser = argparse.ArgumentParser(prog="scripts/engine-flags", description="Print CMAKE_ARGS for this machine.")
@@ -94,5 +118,9 @@ _SCRIPTS: dict[str, Callable[[list[str]], int]] = {
     "quickstart": quickstart,
     "test": test,
     "check": check,
+    "bench": bench,
+    "readme-table": readme_table,
     "engine-flags": engine_flags,
+    "bundle": partial(bundle, _ROOT),
+    "sbom": partial(sbom, _ROOT),
 }

@@ -161,6 +161,18 @@ def compare(before: Path, after: Path, **flags: Any) -> None:
     _show(compare_documents(read_document(before), read_document(after)), flags)
 
 
+@command.command()
+@click.argument("document", type=click.Path(path_type=Path))
+@click.option("--file", "readme", type=click.Path(path_type=Path), default=Path("README.md"), show_default=True)
+def readme(document: Path, readme: Path) -> None:
+    """Put the table of DOCUMENT (what a bench's --out wrote) between its marks in README.md."""
+    from ..bench.document import read_document
+    from ..bench.readme_table import refresh_readme
+
+    changed = refresh_readme(readme, read_document(document))
+    click.echo(f"{readme} is {'changed' if changed else 'as it was'}", err=True)
+
+
 def _race(bench: Command, family: str, peers: tuple[str, ...], flags: dict[str, Any], **extra: Any) -> None:
     """The common frame of the benches that run cases."""
     from ..bench.peers import open_peers

@@ -30,7 +30,7 @@ from edge_specquant.gguf.family import Family, Variant
 from edge_specquant.native.quantizer import quantize
 from edge_specquant.runtime import EngineOptions
 
-OPTIONS = EngineOptions(n_ctx=1024, n_threads=2, snapshot_bytes=0, calibrate=False)
+OPTIONS = EngineOptions(n_ctx=2048, n_threads=1, snapshot_bytes=0, calibrate=False)
 CASES = [Case("s", "story", "Tell me.", 12), Case("e", "edit this code", "x = 1", 12)]
 PLAN = Plan(repeats=2)
 
@@ -49,7 +49,8 @@ def family(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Family:
         quantize(tiny_gguf, paths[name], ftype=ftype)
     bits = {"f16": 16.0, "q8": 8.5, "q4": 4.5}
     variants = {
-        name: Variant(name, path, path.stat().st_size, bits[name], {}, name.upper(), None) for name, path in paths.items()
+        name: Variant(name, path, path.stat().st_size, bits[name], {}, name.upper(), None)
+        for name, path in paths.items()
     }
     return Family("tiny", folder, variants, None)
 
@@ -57,7 +58,7 @@ def family(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Family:
 def _check(result: Result, kind: str) -> None:
     document = json.loads(one_line(result.document))
     assert document["bench"] == kind and document["version"] == 1
-    assert document["environment"]["n_threads"] == 2
+    assert document["environment"]["n_threads"] == 1
     for table in result.tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows), table.title
 
@@ -95,8 +96,16 @@ def test_ablation_has_every_part(family: Family) -> None:
     result = bench_ablation(family, OPTIONS, CASES, Plan(repeats=1), _silent)
     _check(result, "ablation")
     parts = [row[0] for row in result.tables[2].rows]
-    for wanted in ("quantization only: q8", "quantization only: q4", "speculation only: q4, fixed 3", "lookup only",
-                   "controller + transplant", "controller + width padding", "routing only", "all of it, routed"):
+    for wanted in (
+        "quantization only: q8",
+        "quantization only: q4",
+        "speculation only: q4, fixed 3",
+        "lookup only",
+        "controller + transplant",
+        "controller + width padding",
+        "routing only",
+        "all of it, routed",
+    ):
         assert wanted in parts
     for one in result.document["summaries"]:
         if "only: q4, fixed" in one["name"] or one["name"] in ("lookup only", "all of it, one target"):
@@ -137,7 +146,11 @@ def test_agreement_of_siblings(family: Family) -> None:
 def test_cases_are_five_classes_and_user_files_are_read(tmp_path: Path) -> None:
     shipped = load_cases()
     assert {case.prompt_class for case in shipped} == {
-        "story", "explanation", "new code", "short fact", "edit this code"
+        "story",
+        "explanation",
+        "new code",
+        "short fact",
+        "edit this code",
     }
     assert all(128 <= case.max_tokens <= 256 for case in shipped)
     assert all(case.max_tokens == 9 for case in load_cases(max_tokens=9))
@@ -159,7 +172,7 @@ def _run(*arguments: str) -> Callable[[], str]:
 def test_a_name_that_is_no_bench_is_a_family(tiny_gguf: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.json"
     arguments = (str(tiny_gguf), "--repeats", "2", "--max-tokens", "8", "--class", "story", "--per-class", "1")
-    text = _run("bench", *arguments, "--ctx", "512", "--threads", "2", "--out", str(out))()
+    text = _run("bench", *arguments, "--ctx", "512", "--threads", "1", "--out", str(out))()
     document = json.loads(text.splitlines()[-1])
     assert document["bench"] == "full" and json.loads(out.read_text(encoding="utf-8")) == document
     compared = json.loads(_run("bench", "compare", str(out), str(out), "--json")())

@@ -91,7 +91,12 @@ def test_rapl_packages_and_memory_with_wrap_around(tmp_path: Path) -> None:
 
     def update(moment_s: float) -> None:
         total = _true_joules(0.0, moment_s) if moment_s else 0.0
-        for zone, share in (("intel-rapl:0", 0.75), ("intel-rapl:0:0", 0.6), ("intel-rapl:0:1", 0.25), ("intel-rapl:1", 9)):
+        for zone, share in (
+            ("intel-rapl:0", 0.75),
+            ("intel-rapl:0:0", 0.6),
+            ("intel-rapl:0:1", 0.25),
+            ("intel-rapl:1", 9),
+        ):
             _write(powercap / zone / "energy_uj", (59_000_000 + int(share * total * 1e6)) % n_range)
 
     update(0.0)
@@ -127,7 +132,7 @@ class _NvmlError(Exception):
 
 
 def _nvml(now: list[float], has_counter: bool) -> types.SimpleNamespace:
-    def energy(handle: int) -> int:
+    def energy(_handle: int) -> int:
         if not has_counter:
             raise _NvmlError("Not Supported")
         return 7_000 + round(_true_joules(0.0, now[0]) * 500) if now[0] else 7_000  # two GPUs, half each
@@ -138,7 +143,7 @@ def _nvml(now: list[float], has_counter: bool) -> types.SimpleNamespace:
         nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetTotalEnergyConsumption=energy,
-        nvmlDeviceGetPowerUsage=lambda handle: round(_watts(now[0]) * 500),
+        nvmlDeviceGetPowerUsage=lambda _handle: round(_watts(now[0]) * 500),
     )
 
 

@@ -50,9 +50,7 @@ def test_drafted_rates_follow_from_acceptance_and_costs(monkeypatch: pytest.Monk
     runs = [run.sample for run in outcome.runs if run.contestant == "drafted"]
     for sample in runs:
         assert sample.n_rounds and sample.n_drafted is not None and sample.draft_s is not None
-        assert sample.verify_s == pytest.approx(
-            sample.n_rounds * TARGET_S + 0.001 * sample.n_drafted, rel=1e-6
-        )
+        assert sample.verify_s == pytest.approx(sample.n_rounds * TARGET_S + 0.001 * sample.n_drafted, rel=1e-6)
         assert sample.decode_s == pytest.approx(sample.verify_s + sample.draft_s, rel=1e-6)
     drafted = found["drafted"]
     n_kept = sum(agree**k for k in range(1, N_DRAFT + 1))  # expected tokens accepted a round
@@ -99,7 +97,7 @@ def test_cost_curves_are_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
 
     runtime, clock = costly_runtime(monkeypatch, {"f16": cost}, {"f16": 1.0})
     with runtime:
-        model = runtime._engine._open_variant("f16", lambda done: True)  # type: ignore[attr-defined]
+        model = runtime._engine._open_variant("f16", lambda _done: True)  # type: ignore[attr-defined]
         cache = KVCache(model.context(ContextParams(n_ctx=512, max_rows=16)))
         curves = measure_curves({"f16": cache}, widths=(1, 2, 4, 8), n_past=16, n_repeats=3, clock=clock)
     assert [each.width for each in curves["f16"]] == [1, 2, 4, 8]

@@ -89,7 +89,7 @@ def server() -> Iterator[Server]:
 
 
 def test_llama_server_gets_our_ids_and_is_counted(server: Server) -> None:
-    sample = LlamaServerPeer(server.url, lambda case: [7, 8]).measure(CASE)
+    sample = LlamaServerPeer(server.url, lambda _case: [7, 8]).measure(CASE)
     assert sample.tokens == tuple(IDS) and sample.n_generated == 3 and sample.n_prompt == 4
     assert sample.n_drafted == 2 and sample.n_accepted == 1
     assert sample.ttft_s is not None and sample.ttft_s > 0 and sample.decode_s >= 0
@@ -114,7 +114,7 @@ def test_servers_are_told_apart(server: Server) -> None:
     assert is_llama_server(server.url)
     server.is_llama = False
     assert not is_llama_server(server.url)
-    with open_peers([f"{server.url}#big"], _no_family(), EngineOptions(), say=lambda text: None) as contestants:
+    with open_peers([f"{server.url}#big"], _no_family(), EngineOptions(), say=lambda _text: None) as contestants:
         (one,) = contestants
         assert one.baseline == one.name and one.measure(CASE).n_generated == 3
     assert server.asked[-1][1]["model"] == "big"
@@ -123,7 +123,7 @@ def test_servers_are_told_apart(server: Server) -> None:
 def test_failures_are_sentences(server: Server) -> None:
     server.fails = True
     with pytest.raises(EngineError, match="answered 500"):
-        LlamaServerPeer(server.url, lambda case: [1]).measure(CASE)
+        LlamaServerPeer(server.url, lambda _case: [1]).measure(CASE)
     with pytest.raises(EngineError, match="cannot be reached"):
         is_llama_server("http://127.0.0.1:9")
     with pytest.raises(UsageError, match="give xllamacpp, ollama:MODEL or a URL"), _peer("vllm"):
@@ -131,7 +131,7 @@ def test_failures_are_sentences(server: Server) -> None:
 
 
 def _peer(name: str) -> Any:
-    return open_peers([name], _no_family(), EngineOptions(), say=lambda text: None)
+    return open_peers([name], _no_family(), EngineOptions(), say=lambda _text: None)
 
 
 def _no_family() -> Family:

@@ -87,11 +87,11 @@ def test_limit_and_errors(tmp_path: Path) -> None:
         load_questions("x")
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"question": "Q", "choices": ["a", "b"], "answer": 0}\n{"x": 1}\n', encoding="utf-8")
-    with pytest.raises(FileError, match="record 1 of .* is no mmlu question"):
+    with pytest.raises(FileError, match=r"record 1 of .* is no mmlu question"):
         load_questions("mmlu", str(bad))
     (tmp_path / "empty.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(FileError, match="holds no questions"):
         load_questions("alpaca", str(tmp_path / "empty.jsonl"))
     (tmp_path / "a.parquet").write_text("no parquet", encoding="utf-8")
-    with pytest.raises(FileError, match="pyarrow|parquet"):
+    with pytest.raises(FileError, match=r"pyarrow|parquet"):
         load_questions("mmlu", str(tmp_path / "a.parquet"))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from edge_specquant.bench.measurement import Case, Contestant, Sample
 from edge_specquant.bench.runner import Plan, run_all
-from edge_specquant.errors import DecodeError
+from edge_specquant.errors import DecodeError, PromptTooLongError
 
 CASES = [Case(f"{kind}{i}", kind, "x", 100) for kind in ("a", "b") for i in range(3)]
 
@@ -70,3 +70,19 @@ def test_who_fails_is_left_out_by_name_and_the_rest_goes_on() -> None:
     assert [one.name for one in outcome.contestants] == ["A"]
     assert sum(run.contestant == "A" for run in outcome.runs) == 2 * len(CASES)
     assert any(note.startswith("B was left out at b0: broke") for note in outcome.notes)
+
+
+def test_a_prompt_that_does_not_fit_costs_nobody_the_race() -> None:
+    world = World()
+    plain = world.contestant("A")
+
+    def measure(case: Case) -> Sample:
+        if case.id == "a1":
+            raise PromptTooLongError("the prompt has 9 tokens and the context holds 8")
+        return plain.measure(case)
+
+    tight = Contestant("A", "A", "f16", "none", measure)
+    outcome = run_all([tight, world.contestant("B")], CASES, world.plan(repeats=2))
+    assert [one.name for one in outcome.contestants] == ["A", "B"]
+    assert len(outcome.notes) == 1 and outcome.notes[0].startswith("a1 does not fit")
+    assert {run.case for run in outcome.runs if run.contestant == "A"} == {case.id for case in CASES} - {"a1"}

@@ -1,4 +1,4 @@
-"""Log-likelihoods by the cache equal the sum over single steps, leave the cache at the prompt, and rank by probability."""
+"""Log-likelihoods by the cache equal the sum over single steps and leave the cache at the prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the statistics on synthetic samples: intervals cover the truth as often as they say, and do not see ghosts."""
+"""Laws of the statistics on synthetic samples: intervals cover the truth as often as they say; no ghosts are seen."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def test_paired_differences_see_through_a_wide_spread() -> None:
     assert result[0].value == pytest.approx(1, abs=0.3) and result[1] < 0.001
 
 
-@pytest.mark.parametrize(("hits", "n", "low", "high"), [(0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0), (8, 20, 0.2188, 0.6134)])
+@pytest.mark.parametrize(
+    ("hits", "n", "low", "high"), [(0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0), (8, 20, 0.2188, 0.6134)]
+)
 def test_wilson_intervals(hits: int, n: int, low: float, high: float) -> None:
     found = proportion(hits, n)
     assert found is not None
