@@ -61,6 +61,13 @@ def choose(facts: Facts, *, rpc: bool = False, extra: str = "") -> EngineFlags:
     return EngineFlags(tuple(args), tuple(reasons), depends_on_cpu)
 
 
+def needed_cpu_flags(flags: EngineFlags) -> frozenset[str]:
+    """The x86 features, in cpuinfo's words, without which an engine built with these flags would die."""
+    options = (*((option, needs) for option, needs, _ in _X86_OPTIONS), *_AMX_OPTIONS)
+    chosen = {option for option, _ in options if f"-D{option}=ON" in flags.cmake_args}
+    return frozenset(word for option, needs in options if option in chosen for word in needs.split())
+
+
 def _cpu(facts: Facts) -> tuple[list[str], list[str], bool]:
     if facts.machine not in ("x86_64", "amd64", "i686", "i386"):
         return ["-DGGML_NATIVE=ON"], [f"processor: {facts.machine}, the compiler picks its instruction sets"], True

@@ -43,6 +43,11 @@ case $executable in *[[:space:]\"\'%\$]*) fail "systemd cannot start a program a
 user=${SUDO_USER:-$(id -un)}
 text=$(sed -e "s|@PROGRAM@|$executable|" -e "s|@FAMILY@|$family|" -e "s|@USER@|$user|" \
     "$ROOT/packaging/service/edge-specquant.service")
+# Older systemd (Ubuntu 22.04, JetPack, Debian 12) does not know notify-reload.
+version=$(systemctl --version 2>/dev/null | sed -n '1s/^systemd \([0-9]*\).*/\1/p')
+if [ "${version:-253}" -lt 253 ]; then
+    text=${text/Type=notify-reload/Type=notify$'\n'ExecReload=/bin/kill -HUP \$MAINPID}
+fi
 if [ -f "$UNIT" ] && [ "$(cat "$UNIT")" = "$text" ]; then
     say "$UNIT: unchanged"
 elif [ "$DRY_RUN" = yes ]; then
