@@ -93,15 +93,13 @@ def score_choices(
 ) -> list[bool]:
     """Whether the right letter is the likeliest continuation, question by question."""
     found: list[bool] = []
-    with (
-        open_model(family.path(target), vocab_only=True) as model,
-        open_cache(family, target, options, n_ctx=2048) as cache,
-    ):
-        vocab = model.vocab
-        letters = [vocab.tokenize(f" {letter}") for letter in LETTERS]
-        for number, question in enumerate(questions):
+    with open_model(family.path(target), vocab_only=True) as model:
+        letters = [model.vocab.tokenize(f" {letter}") for letter in LETTERS]
+        prompts = [with_bos(model.vocab.tokenize(scored_prompt(one)), model.vocab) for one in questions]
+    n_ctx = max(map(len, prompts)) + max(map(len, letters))
+    with open_cache(family, target, options, n_ctx=n_ctx, max_rows=max(map(len, letters))) as cache:
+        for number, (question, prompt) in enumerate(zip(questions, prompts, strict=True)):
             say(f"scoring question {number + 1} of {len(questions)}")
-            prompt = with_bos(vocab.tokenize(scored_prompt(question)), vocab)
             scores = log_likelihoods(cache, prompt, letters)
             found.append(LETTERS[int(scores.argmax())] == question.letter)
     return found

@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..gguf.family import Family
 from ..native.opening import open_model
 from ..native.selftest import verdict
+from ..placement.here import probe_here
 from ..runtime import EngineOptions
 from .measurement import Case, Contestant, Sample
 from .peer_http import HttpPeer, LlamaServerPeer, OpenAIPeer, PromptIds, is_llama_server
@@ -58,7 +59,7 @@ def _llama_servers(
             draft=family.path(draft) if draft else None,
             n_draft=N_DRAFT,
             n_ctx=options.n_ctx or 4096,
-            n_threads=options.n_threads,
+            n_threads=options.n_threads or probe_here().cpu.n_threads,
             n_gpu_layers=options.n_gpu_layers,
             use_extra_bufts=verdict().use_extra_bufts,
         )

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..gguf.atomic import written_whole
+from .measurement import LONG_CLASS
 from .result import Pictures, Result
 from .summary import Summary
 
@@ -96,7 +97,9 @@ def _curves(figure: Figure, pictures: Pictures) -> None:
 
 def _classes(figure: Figure, pictures: Pictures) -> None:
     summaries = [one for one in pictures.summaries if one.draft != "none" and one.speedup]
-    classes = list(dict.fromkeys(c for one in summaries for c, found in one.by_class.items() if found.speedup))
+    classes = list(
+        dict.fromkeys(c for one in summaries for c, found in one.by_class.items() if found.speedup and c != LONG_CLASS)
+    )
     figure.set_size_inches(max(8.0, 0.2 * len(summaries) * len(classes) + 3), 4.5)
     axes = _bare(figure.subplots())
     width = 0.8 / len(summaries)

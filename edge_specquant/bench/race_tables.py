@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from . import tables
+from .measurement import LONG_CLASS
 from .summary import Summary
 from .tables import Table
 
@@ -39,12 +40,20 @@ def contestants_table(
 
 def classes_table(title: str, summaries: Sequence[Summary]) -> Table:
     """Speed against the same file without a draft, by prompt class; the last column is the mean of the chat classes."""
-    classes = list(dict.fromkeys(name for one in summaries for name in one.by_class))
+    classes = [n for n in dict.fromkeys(name for one in summaries for name in one.by_class) if n != LONG_CLASS]
     rows = []
     for one in summaries:
         found = [one.by_class[name].speedup if name in one.by_class else None for name in classes]
         rows.append((one.name, *(tables.times_short(each) for each in found), _short_mean(one)))
     return Table(title, ("setting", *classes, "mean of the chat classes"), tuple(rows))
+
+
+def first_token_table(summaries: Sequence[Summary]) -> Table | None:
+    """Time to first token on the long prompt; None where it was not measured."""
+    known = [(one, one.by_class[LONG_CLASS]) for one in summaries if LONG_CLASS in one.by_class]
+    rows = tuple((one.name, tables.seconds(found.ttft_s), tables.times(found.ttft_ratio)) for one, found in known)
+    title = "Time to first token, long prompt, cold caches"
+    return Table(title, ("setting", "seconds", "x its target alone [95 %]"), rows) if rows else None
 
 
 def chat_mean(summary: Summary) -> float | None:

@@ -1,6 +1,6 @@
 """`bench speckv FAMILY`: SpecKV's policy table (arXiv 2605.02888) on this machine, with confidence intervals.
 
-Tokens a step is the published measure; it can only grow with the draft length, since drafting costs nothing in it.
+Tokens a step is the published measure; it favours long drafts, since drafting costs nothing in it.
 Tokens per second, by cost curves measured here, is what a user feels: both are shown.
 """
 

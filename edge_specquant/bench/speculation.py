@@ -15,7 +15,7 @@ from .cases import EDIT_CLASS, long_case
 from .local_runs import alone
 from .measurement import LONG_CLASS, Case, Contestant
 from .race import hold_race, race_result
-from .race_tables import chat_mean
+from .race_tables import chat_mean, first_token_table
 from .result import Result, Say
 from .runner import Plan
 from .settings import by_precision, speculation_settings
@@ -68,7 +68,7 @@ def bench_speculation(
             place,
             outcome,
             reference,
-            tables=(goals_table(goals),) if goals else (),
+            tables=tuple(table for table in (first_token_table(summaries), goals_table(goals)) if table),
             verdict=tuple(f"{goal.name}: {goal.sentence}" for goal in goals),
             goals=goals,
         )
@@ -115,8 +115,10 @@ def goal_rows(target: str, summaries: Sequence[Summary]) -> list[GoalRow]:
     return rows
 
 
-def goals_table(rows: Sequence[GoalRow]) -> Table:
-    """Goals beside what was found."""
+def goals_table(rows: Sequence[GoalRow]) -> Table | None:
+    """Goals beside what was found; None for no goals."""
+    if not rows:
+        return None
     said = {True: "yes", False: "no", None: "—"}
     cells = tuple(
         (row.name, row.what, row.goal, "—" if row.found is None else f"{row.found:.2f}x", said[row.reached])

@@ -21,10 +21,10 @@ def _watts(moment_s: float) -> float:
     return 12.0 + 5.0 * math.sin(2 * math.pi * moment_s / 3.1)
 
 
-def _true_joules(start_s: float, end_s: float, watts: Callable[[float], float] = _watts) -> float:
-    n = 20_000
-    step = (end_s - start_s) / n
-    return sum(watts(start_s + (i + 0.5) * step) for i in range(n)) * step
+def _true_joules(start_s: float, end_s: float) -> float:
+    """The integral of _watts."""
+    wave = 2 * math.pi / 3.1
+    return 12.0 * (end_s - start_s) + 5.0 / wave * (math.cos(wave * start_s) - math.cos(wave * end_s))
 
 
 def _write(path: Path, value: object) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_specquant.bench.statistics import (
@@ -22,6 +22,7 @@ N_RESAMPLES = 400
 positive = st.floats(0.01, 100.0)
 
 
+@settings(deadline=None)
 @given(st.lists(positive, min_size=1, max_size=20))
 def test_spread_is_ordered_and_inside_the_data(values: list[float]) -> None:
     found = spread(values)
@@ -36,6 +37,7 @@ def test_nothing_measured_is_unknown() -> None:
     assert mean_interval([]) is None and proportion(0, 0) is None
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(positive, min_size=1, max_size=4), min_size=1, max_size=5), positive)
 def test_ratios_scale_and_invert(cases: list[list[float]], factor: float) -> None:
     found = ratio_interval(cases, 50)
