@@ -1,7 +1,7 @@
 """Packs everything an installation needs into one archive, for machines without a network.
 
-Takes the repository, a built engine wheel, extras, and a family's folder; gives a .tar with wheels, family, checksums, a bill
-of materials, and `bundle_install.py` as its installer. The machine it is for must be like this one.
+Takes the repository, a built engine wheel, extras, and a family's folder; gives a .tar with wheels, family, checksums,
+a bill of materials, and `bundle_install.py` as its installer. The machine it is for must be like this one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from .prerequisites import check_disk
 from .sbom import bill_of_materials, components_of_wheels
 from .wheel import pip_environment
 
-_PARTS = ("edge_specquant", "pyproject.toml", "README.md", "LICENSE")
+_PARTS = ("edge_specquant", "models", "pyproject.toml", "README.md", "LICENSE")
+_NOT_SOURCE = ("__pycache__", "*.gguf", "*.safetensors")
 _MANIFEST = "manifest.json"
 _HASH_CHUNK_BYTES = 1 << 22
 _WHEELS_BYTES = 1_000_000_000
@@ -94,7 +95,7 @@ def _collect_wheels(order: BundleOrder, scratch: Path, wheels: Path, log: Path) 
     for name in _PARTS:
         part = order.root / name
         if part.is_dir():
-            shutil.copytree(part, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(part, source / name, ignore=shutil.ignore_patterns(*_NOT_SOURCE))
         elif part.is_file():
             shutil.copyfile(part, source / name)
     wheels.mkdir(parents=True)
