@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--rpc", metavar="HOST:PORT,...", help="Look at these workers too.")
-def command(as_json: bool, rpc: str | None) -> None:
+@click.option("--certify", metavar="FAMILY", help="Instead: which batch widths compute the same bits, per sibling.")
+def command(as_json: bool, rpc: str | None, certify: str | None) -> None:
     """Check this machine. The exit code is 0 only when a chat would work."""
+    if certify is not None:
+        from ._certify import certify_family
+
+        sys.exit(0 if certify_family(certify, as_json) else 1)
     from ._doctor_table import print_diagnosis
 
     diagnosis = examine(rpc)

@@ -1,0 +1,80 @@
+"""`edge-specquant calibrate`: measures what each sibling's forwards cost here, for the controller and the planner."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..placement.calibrate import Calibration
+    from ._progress import StepProgress
+
+_SHOWN_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+
+
+@click.command()
+@click.argument("family")
+@click.option("--variants", metavar="A,B", help="Only these siblings.")
+@click.option("--threads", "n_threads", type=click.IntRange(0), default=0, help="Threads; 0 is the engine's choice.")
+@click.option("--gpu-layers", "n_gpu_layers", type=int, default=0, help="Layers on the GPU.")
+@click.option(
+    "--passes", type=click.IntRange(1, 15), default=5, show_default=True, help="Repeats; more when it is noisy."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(family: str, variants: str | None, n_threads: int, n_gpu_layers: int, passes: int, as_json: bool) -> None:
+    """Measure t(width) of every sibling of FAMILY, as target and as draft, and keep the curves."""
+    from ..gguf.convert import ensure_family
+    from ._progress import step_progress
+
+    with step_progress() as report:
+        opened = ensure_family(family, report)
+        names = variants.split(",") if variants else list(opened.variants)
+        made: dict[str, Calibration] = {}
+        for name in names:
+            made[opened.variant(name).name] = _calibrate(
+                opened.path(name), opened.variant(name).name, n_threads, n_gpu_layers, passes, report
+            )
+    if as_json:
+        click.echo(json.dumps({name: each.as_dict() for name, each in made.items()}))
+        return
+    _print(made)
+
+
+def _calibrate(
+    path: Path, variant: str, n_threads: int, n_gpu_layers: int, passes: int, report: StepProgress
+) -> Calibration:
+    from ..native.opening import open_model
+    from ..native.protocol import ContextParams
+    from ..params import MAX_DRAFT
+    from ..placement.calibrate import FULL_DEPTHS, calibrate, keep, kept_path
+
+    with open_model(path, n_gpu_layers=n_gpu_layers) as model:
+        n_ctx = min(model.n_ctx_train or 2048, max(FULL_DEPTHS) + 64)
+        params = ContextParams(n_ctx=n_ctx, n_batch=min(512, n_ctx), max_rows=1 + MAX_DRAFT, n_threads=n_threads)
+        with model.context(params) as context:
+            made = calibrate(
+                context, n_passes=passes, progress=lambda what, done, total: report(f"{variant}: {what}", done, total)
+            )
+    keep(kept_path(path, n_threads, n_gpu_layers), made)
+    return made
+
+
+def _print(made: dict[str, Calibration]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="ms per forward, every row with logits, near the start of a context", title_justify="left")
+    table.add_column("sibling")
+    for width in _SHOWN_WIDTHS:
+        table.add_column(str(width), justify="right")
+    table.add_column("cheap widths")
+    for name, each in made.items():
+        curve = each.as_target
+        cheap = sorted({curve.cheapest_width(w) for w in range(1, 17) if curve.cheapest_width(w) != w})
+        cells = [f"{curve.decode_s(w) * 1e3:.1f}" for w in _SHOWN_WIDTHS]
+        table.add_row(name, *cells, ", ".join(map(str, cheap)) or "none")
+    Console(highlight=False).print(table)
