@@ -20,6 +20,7 @@ def certify_family(family: str, as_json: bool) -> bool:
     from ..gguf.convert import ensure_family
     from ..native.opening import open_model
     from ..native.protocol import ContextParams
+    from ..placement.here import usable_threads
     from ._progress import step_progress
 
     found: dict[str, Certificate] = {}
@@ -28,7 +29,7 @@ def certify_family(family: str, as_json: bool) -> bool:
         for number, name in enumerate(opened.variants):
             report("certifying", number, len(opened.variants))
             with open_model(opened.path(name)) as model:
-                params = ContextParams(n_ctx=N_CTX, n_batch=64, max_rows=max(WIDTHS))
+                params = ContextParams(n_ctx=N_CTX, n_batch=64, max_rows=max(WIDTHS), n_threads=usable_threads())
                 with model.context(params) as context:
                     found[name] = certificate(context, model.vocab, None)
     if as_json:

@@ -28,8 +28,10 @@ _SHOWN_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 def command(family: str, variants: str | None, n_threads: int, n_gpu_layers: int, passes: int, as_json: bool) -> None:
     """Measure t(width) of every sibling of FAMILY, as target and as draft, and keep the curves."""
     from ..gguf.convert import ensure_family
+    from ..placement.here import usable_threads
     from ._progress import step_progress
 
+    n_threads = n_threads or usable_threads()
     with step_progress() as report:
         opened = ensure_family(family, report)
         names = variants.split(",") if variants else list(opened.variants)

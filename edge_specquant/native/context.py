@@ -6,6 +6,7 @@ Knows nothing of what the tokens mean; who calls it keeps the history (`engine/k
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -168,10 +169,9 @@ class NativeContext:
         native.n_seq_max = params.n_seq
         native.n_outputs_max = max(self.max_rows, params.n_seq)
         native.kv_unified = params.n_seq > 1
-        if params.n_threads > 0:
-            native.n_threads = params.n_threads
-        if (params.n_threads_batch or params.n_threads) > 0:
-            native.n_threads_batch = params.n_threads_batch or params.n_threads
+        # The engine's own default is 4 threads on any machine, which on two cores is half the speed.
+        native.n_threads = params.n_threads or _usable_cpus()
+        native.n_threads_batch = params.n_threads_batch or native.n_threads
         native.type_k, native.type_v = _kv_type(params.type_k), _kv_type(params.type_v)
         flash = params.flash_attention
         native.flash_attn_type = _FLASH_AUTO if flash is None else _FLASH_ON if flash else _FLASH_OFF
@@ -221,6 +221,13 @@ class NativeContext:
 
 def _pointer(array: NDArray[Any], kind: Any) -> Any:
     return array.ctypes.data_as(ctypes.POINTER(kind))
+
+
+def _usable_cpus() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1
 
 
 def _kv_type(name: str) -> int:

@@ -41,3 +41,8 @@ def probe_here(rpc: Sequence[str] = (), *, ask_engine: bool = True) -> HardwareP
 def split_endpoints(text: str | None) -> tuple[str, ...]:
     """'a:1, b:2' -> ('a:1', 'b:2')."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def usable_threads() -> int:
+    """Threads a decode should use: physical or big cores, within affinity and control groups. Milliseconds."""
+    return probe_here(ask_engine=False).cpu.n_threads

@@ -9,6 +9,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from ..native.opening import open_model
 from ..native.protocol import DEFAULT_N_BATCH, ContextParams, Model, Progress
 from ..native.schema import schema_to_gbnf
 from ..params import MAX_DRAFT
+from ..placement.here import usable_threads
 from ..request import Request
 from .bases import Bases, is_of_pair
 from .line import Line, Place
@@ -52,7 +54,7 @@ class LocalEngine:
 
     def __init__(self, family: Family, options: EngineOptions, open_variant: OpenModel | None = None) -> None:
         self.family = family
-        self.options = options
+        self.options = options = replace(options, n_threads=options.n_threads or usable_threads())
         self._open_variant = open_variant or self._open_file
         self._measured = Measured(family, options) if open_variant is None else None
         self._routed = Routed()
