@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,14 +19,23 @@ from ..bench.result import Result
 from ..bench.tables import Table, markdown
 
 _CLEAR = "\x1b[K"
+_LINE_EVERY_S = 10.0
 
 
 def progress_line(quiet: bool = False) -> Callable[[str], None]:
-    """Says what is being done: one changing line on a terminal, nothing elsewhere."""
+    """Says what is being done: one changing line on a terminal, a line every ten seconds elsewhere."""
+    begun = said = time.monotonic()
 
     def say(text: str) -> None:
-        if sys.stderr.isatty() and not quiet:
+        nonlocal said
+        now = time.monotonic()
+        if quiet:
+            return
+        if sys.stderr.isatty():
             click.echo(f"\r{text[:100]}{_CLEAR}", nl=False, err=True)
+        elif now - said >= _LINE_EVERY_S:
+            click.echo(f"{now - begun:.0f} s: {text}", err=True)
+            said = now
 
     return say
 
