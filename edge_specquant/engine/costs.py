@@ -10,6 +10,8 @@ from typing import Protocol
 
 _GUESSED_FIRST_S = 0.05
 _GUESSED_SLOPE = 0.35  # each further token, as a share of the first; learnt away within a few rounds
+_STRETCH = 128  # tokens of context over which a cost counts as constant
+_TABLE_WIDTHS = 64
 _MEMORY = 0.2  # weight of the newest round in a running average
 
 
@@ -51,6 +53,8 @@ class Costs:
         self._overall = 1.0
         self._draft_factor: dict[str, float] = {}
         self.is_calibrated = target is not None
+        self._tables: dict[tuple[str, int], list[float]] = {}
+        self._padded: dict[int, int] = {}
 
     def knows(self, source: str) -> bool:
         """Whether both the target's and this draft's curve were measured."""
@@ -63,23 +67,29 @@ class Costs:
 
     def verify_s(self, width: int, n_past: int) -> float:
         """Seconds of a target forward of `width` tokens."""
-        return self._target.decode_s(width, n_past) * self._by_width.get(width, self._overall)
+        return self._base_s("", self._target, width, n_past) * self._by_width.get(width, self._overall)
 
     def padded(self, width: int) -> int:
         """The cheapest width at or above this one."""
-        return self._target.cheapest_width(width)
+        known = self._padded.get(width)
+        if known is None:
+            known = self._padded[width] = self._target.cheapest_width(width)
+        return known
 
     def draft_s(self, source: str, width: int, n_past: int) -> float:
         """Seconds of a draft forward; lookups cost nothing."""
         if source == "lookup":
             return 0.0
         curve = self._drafts.get(source)
-        seconds = self._target.decode_s(width, n_past) / 2 if curve is None else curve.decode_s(width, n_past)
+        if curve is None:
+            seconds = self._base_s("", self._target, width, n_past) / 2
+        else:
+            seconds = self._base_s(source, curve, width, n_past)
         return seconds * self._draft_factor.get(source, self._overall)
 
     def observe_verify(self, width: int, n_past: int, seconds: float) -> None:
         """A target forward took so long."""
-        factor = seconds / self._target.decode_s(width, n_past)
+        factor = seconds / self._base_s("", self._target, width, n_past)
         known = self._by_width.get(width)
         if known is None and not self._by_width:
             self._overall = factor
@@ -94,3 +104,15 @@ class Costs:
         factor = seconds / expected
         known = self._draft_factor.get(source, factor)
         self._draft_factor[source] = known + _MEMORY * (factor - known)
+
+    def _base_s(self, source: str, curve: Curve, width: int, n_past: int) -> float:
+        """The uncorrected curve, tabulated per stretch of context: the controller asks dozens of times a round."""
+        if width >= _TABLE_WIDTHS:
+            return curve.decode_s(width, n_past)
+        stretch = n_past // _STRETCH
+        table = self._tables.get((source, stretch))
+        if table is None:
+            depth = stretch * _STRETCH
+            table = [curve.decode_s(max(1, w), depth) for w in range(_TABLE_WIDTHS)]
+            self._tables[source, stretch] = table
+        return table[width]

@@ -19,7 +19,7 @@ ALLOWED_LOSS = 0.03  # share of the target-alone time that a reply may lose
 _OPENING_CREDIT = 1.0  # in single-token forwards of the target: what the first bet may cost
 _MIN_GAIN = 1.02  # a draft must promise this much over plain decoding
 _LOOK_AHEAD = 8
-_CANDIDATES = (*range(1, 17), 19, 23, 27, 31, 39, 47)
+_NEGLIGIBLE = 0.02  # tokens so unlikely to be reached are not looked at
 
 
 class Goodput:
@@ -57,16 +57,23 @@ class Goodput:
         if not self._costs.knows_alone:
             self._why = "plain decoding is being timed first"
             return None
-        alone = 1.0 / self._costs.verify_s(1, self._n_past)
+        alone_s = self._costs.verify_s(1, self._n_past)
+        alone = 1.0 / alone_s
         best: Choice | None = None
         best_rate = alone * _MIN_GAIN
         for index, offer in enumerate(offers):
-            for n in _CANDIDATES:
-                if n > min(limit, offer.n_max):
-                    break
-                rate = self._rate(offer, n)
+            p = self._acceptance.at_start(offer.source, offer.match_length)
+            if (1 / (1 - p) if p < 1 else limit) * alone_s < self._verify_s(1) + self._draft_s(offer, 1):
+                continue  # not even an endless draft of such tokens would pay for the first wide forward
+            expected, reach = 1.0, 1.0
+            for n in range(1, min(limit, offer.n_max) + 1):
+                reach *= p
+                expected += reach
+                rate = expected / (self._draft_s(offer, n) + self._verify_s(n))
                 if rate > best_rate and self._covered(offer, n):
                     best, best_rate = Choice(index, n), rate
+                if reach < _NEGLIGIBLE:
+                    break
         self._explain(offers, best, best_rate / alone)
         if best is not None and offers[best.index].match_length is None:
             return Choice(best.index, min(limit, offers[best.index].n_max))  # `should_continue` ends it
@@ -116,11 +123,6 @@ class Goodput:
         step = self._costs.draft_s(offer.source, 1, self._n_past)
         catch_up = self._costs.draft_s(offer.source, offer.n_behind, self._n_past) if offer.n_behind > 1 else step
         return catch_up + (n - 1) * step
-
-    def _rate(self, offer: Offer, n: int) -> float:
-        p = self._acceptance.at_start(offer.source, offer.match_length)
-        expected = 1 + sum(p**k for k in range(1, n + 1))
-        return expected / (self._draft_s(offer, n) + self._verify_s(n))
 
     def _covered(self, offer: Offer, n: int) -> bool:
         """Whether the ledger bears the round's worst case: nothing accepted."""
