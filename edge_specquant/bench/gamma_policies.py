@@ -1,7 +1,8 @@
 """What each policy for the draft length would have done on recorded rounds: tokens, seconds, draft lengths. Pure.
 
-Offline, as in the SpecKV paper: every recorded round is offered to every policy, which drafts a beginning of the draft
-that was recorded; a policy's own choice never moves the text. Controllers run as they are, told the costs of a curve.
+Offline, as in the SpecKV paper: a policy drafts a beginning of the draft that was recorded, and its choice never moves
+the text. Controllers run as they are, told the costs of a curve; one that drafts little needs more rounds for a reply,
+so it meets the recorded ones again until it has written as many tokens.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from statistics import median
 from typing import NamedTuple
 
@@ -76,9 +78,9 @@ class Reply:
     costs: PairCosts | None
 
     def outcome(self, n_draft: Sequence[int] | NDArray[np.int64]) -> Outcome:
-        """The given draft length in each round."""
+        """The given draft length in each round; beyond the last one the rounds begin anew."""
         lengths = np.asarray(n_draft, dtype=np.int64)
-        accepted = np.array([each.n_accepted for each in self.rounds], dtype=np.int64)
+        accepted = np.resize(np.array([each.n_accepted for each in self.rounds], dtype=np.int64), len(lengths))
         seconds = [self.costs.round_s(int(n)) if self.costs else np.nan for n in lengths]
         return Outcome(lengths, 1 + np.minimum(accepted, lengths), np.array(seconds))
 
@@ -125,10 +127,17 @@ def parse_costs(verify_ms: str, draft_ms: float) -> PairCosts:
 
 
 def controlled(reply: Reply, make: Callable[[Costs], Controller]) -> Outcome:
-    """A controller as it is, on the rounds of one reply; where costs are unknown it sees nominal ones."""
+    """A controller until it has written what the reply holds; where costs are unknown it sees nominal ones."""
     costs = reply.costs or NOMINAL
     controller = make(costs.costs(reply.pair.draft))
-    return reply.outcome([one_round(controller, each, costs) for each in reply.rounds])
+    lengths: list[int] = []
+    left = sum(1 + min(each.n_accepted, LONGEST) for each in reply.rounds)
+    for each in cycle(reply.rounds):
+        if left <= 0:
+            break
+        lengths.append(one_round(controller, each, costs))
+        left -= 1 + min(each.n_accepted, lengths[-1])
+    return reply.outcome(lengths)
 
 
 def one_round(controller: Controller, each: TraceRound, costs: PairCosts) -> int:
