@@ -7,11 +7,15 @@ lookup, the cascade, transplanted caches, width padding, routing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from ..gguf.family import Family
-from ..gguf.manifest import QualityRecord
 from ..runtime import EngineOptions
 from . import tables
+from .agreement import Agreement
+from .agreement_eval import measure_agreement
 from .local_runs import alone
 from .measurement import Case, Contestant
 from .race import hold_race, race_result
@@ -23,6 +27,7 @@ from .tables import Table
 from .workplace import open_workplace
 
 ROUTING_POLICY = "fast"
+N_QUALITY = 5  # cases whose replies judge the siblings where the manifest does not
 
 
 def bench_ablation(
@@ -38,11 +43,11 @@ def bench_ablation(
     """Measures every part alone. Raises FamilyError, EngineError, UsageError for an unknown policy."""
     settings = ablation_settings(family.variants, router_of(policy, family.variants))
     reference = alone(reference_of(family.variants)).name
+    quality = _quality(family, options, cases, say)
     with open_workplace(family, options, say=say) as place:
         contestants = [*(place.contestant(setting) for setting in settings), *peers]
         outcome = hold_race(contestants, cases, plan, say)
         summaries = summarise(outcome, reference)
-        quality = {name: variant.quality for name, variant in family.variants.items()}
         table = ablation_table(family.name, reference, summaries, quality)
         return race_result(
             "ablation",
@@ -57,9 +62,38 @@ def bench_ablation(
         )
 
 
-def ablation_table(
-    family: str, reference: str, summaries: Sequence[Summary], quality: Mapping[str, QualityRecord | None]
-) -> Table:
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How close a sibling is to the reference, the same words in front; kld in nats."""
+
+    top1_agreement: float
+    mean_kld: float
+
+
+def _quality(family: Family, options: EngineOptions, cases: Sequence[Case], say: Say) -> dict[str, Quality]:
+    """As the manifest has it; else measured on the first cases' replies."""
+    smaller = [name for name in family.variants if name != reference_of(family.variants)]
+    kept = {
+        name: Quality(record.top1_agreement, record.mean_kld)
+        for name in smaller
+        if (record := family.variants[name].quality)
+        and record.top1_agreement is not None
+        and record.mean_kld is not None
+    }
+    if len(kept) == len(smaller):
+        return kept
+    found = measure_agreement(family, options, [case.prompt for case in cases[:N_QUALITY]], say)
+    return {name: _mean_quality([one.siblings[name] for one in found]) for name in smaller if found}
+
+
+def _mean_quality(found: Sequence[Agreement]) -> Quality:
+    return Quality(
+        float(np.mean([one.agreement for one in found])),
+        float(np.mean([one.kld for one in found])),
+    )
+
+
+def ablation_table(family: str, reference: str, summaries: Sequence[Summary], quality: Mapping[str, Quality]) -> Table:
     """Speed, agreement and memory of each part. Agreement on free text, and teacher-forced where it was measured."""
     rows = tuple(_row(one, reference, quality) for one in summaries)
     columns = (
@@ -73,13 +107,13 @@ def ablation_table(
         "memory",
     )
     notes = (
-        "identical: greedy replies, id by id; after one near-tie a reply goes its own way, so top-1 agreement (on "
-        "held-out text, the same words in front) says more about quality",
+        "identical: greedy replies, id by id; after one near-tie a reply goes its own way, so top-1 agreement (the "
+        "same words in front) says more about quality",
     )
     return Table(f"{family}: what each part brings", columns, rows, notes)
 
 
-def _row(one: Summary, reference: str, quality: Mapping[str, QualityRecord | None]) -> tuple[str, ...]:
+def _row(one: Summary, reference: str, quality: Mapping[str, Quality]) -> tuple[str, ...]:
     routed = one.draft == "by prompt"
     record = None if routed else quality.get(one.target)
     is_reference = not routed and f"{one.target} alone" == reference

@@ -34,7 +34,7 @@ def evaluate_agreement(
     """Measures every sibling against the most precise one. Raises EngineError."""
     reference = reference_of(family.variants)
     environment = record_environment(probe_here(), family, options.n_threads)
-    found = _measure(family, options, reference, questions, say, n_reply)
+    found = measure_agreement(family, options, [question.text for question in questions], say, n_reply=n_reply)
     names = [name for name in by_precision(family.variants) if name != reference]
     agreement = {name: mean_interval([one.siblings[name].agreement for one in found]) for name in names}
     kld = {name: mean_interval([one.siblings[name].kld for one in found]) for name in names}
@@ -60,9 +60,11 @@ def evaluate_agreement(
     return Result("Agreement", document, (table,), ())
 
 
-def _measure(
-    family: Family, options: EngineOptions, reference: str, questions: Sequence[Question], say: Say, n_reply: int
+def measure_agreement(
+    family: Family, options: EngineOptions, prompts: Sequence[str], say: Say, *, n_reply: int = N_REPLY
 ) -> list[PromptAgreement]:
+    """Every sibling's verdict on the reference's reply to each prompt; prompts that do not fit are passed over."""
+    reference = reference_of(family.variants)
     found: list[PromptAgreement] = []
     with contextlib.ExitStack() as stack:
         models: dict[str, Model] = {}
@@ -71,10 +73,10 @@ def _measure(
             models[name] = stack.enter_context(contextlib.closing(model))
         meter = stack.enter_context(AgreementMeter(models, reference, n_reply=n_reply, n_threads=options.n_threads))
         template = ChatTemplate(models[reference].chat_template, models[reference].vocab)
-        for number, question in enumerate(questions):
-            say(f"prompt {number + 1} of {len(questions)}")
+        for number, prompt in enumerate(prompts):
+            say(f"agreement of siblings: prompt {number + 1} of {len(prompts)}")
             with contextlib.suppress(ContextFullError):
-                found.append(meter.measure(template.tokens([{"role": "user", "content": question.text}])))
+                found.append(meter.measure(template.tokens([{"role": "user", "content": prompt}])))
     return found
 
 

@@ -65,7 +65,8 @@ class LocalRuns:
 
     def contestant(self, setting: Setting, n_memory_bytes: int | None = None) -> Contestant:
         """A setting as somebody who answers cases."""
-        baseline = alone(setting.target).name
+        is_plain = setting.speculation == _ALONE and setting.route is None
+        baseline = setting.name if is_plain else alone(setting.target).name
         measure: Callable[[Case], Sample] = lambda case: self.measure(setting, case)  # noqa: E731
         return Contestant(setting.name, baseline, setting.target, setting.draft, measure, n_memory_bytes)
 
