@@ -5,10 +5,14 @@ What a user types is tokenized as plain text: a control marker in a message forg
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import jinja2
@@ -19,6 +23,8 @@ from ..native.protocol import Vocab
 
 Message = Mapping[str, Any]
 ReplyIds = Callable[[Message], Sequence[int] | None]
+
+MAX_RENDER_S = 2.0
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -78,14 +84,16 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True, **extra: Any) -> str:
         """The prompt as text. Raises TemplateError with the template's own words where it refuses."""
+        template = self._template()
         try:
-            return self._template().render(
-                messages=list(messages),
-                add_generation_prompt=add_generation_prompt,
-                bos_token=self._bos_text,
-                eos_token=self._eos_text,
-                **extra,
-            )
+            with _deadline(MAX_RENDER_S):
+                return template.render(
+                    messages=list(messages),
+                    add_generation_prompt=add_generation_prompt,
+                    bos_token=self._bos_text,
+                    eos_token=self._eos_text,
+                    **extra,
+                )
         except jinja2.TemplateError as error:
             raise TemplateError(f"the chat template refused these messages: {error}; try --raw") from error
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
@@ -109,6 +117,25 @@ class ChatTemplate:
             elif part:
                 ids += self._vocab.tokenize(part, parse_special=not is_content)
         return ids
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Ends a template that loops: the interpreter asks before every line of it. Only this thread is watched."""
+    end = time.monotonic() + seconds
+
+    def watch(frame: FrameType, event: str, argument: object) -> Any:
+        del frame, event, argument
+        if time.monotonic() > end:
+            raise jinja2.TemplateError(f"it ran for more than {seconds:g} seconds")
+        return watch
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def with_bos(ids: list[int], vocab: Vocab) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ FAMILY_EMOJI = "a👩\u200d👩\u200d👧z漢字é"
 
 def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({min(c, len(data)) for c in cuts} | {0, len(data)})
-    return [data[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(places)]
 
 
 @given(st.text(), st.lists(st.integers(0, 200)))

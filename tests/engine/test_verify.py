@@ -12,7 +12,6 @@ from edge_specquant.engine.sampling import Distribution, TokenSampler, draw
 from edge_specquant.engine.verify import residual, verify
 from edge_specquant.params import SamplingParams
 
-
 N = 8
 P = np.array([0.30, 0.22, 0.18, 0.12, 0.08, 0.06, 0.04, 0.0])
 Q = np.array([0.05, 0.40, 0.10, 0.05, 0.20, 0.0, 0.10, 0.10])
