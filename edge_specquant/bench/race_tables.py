@@ -72,8 +72,10 @@ def what_pays(summaries: Sequence[Summary]) -> tuple[str, ...]:
             continue
         best = max(drafted, key=lambda one: one.speedup.value if one.speedup else 0.0)
         found = tables.times(best.speedup)
-        if best.speedup and best.speedup.value >= CLEAR_GAIN and best.speedup.excludes(1.0) is not False:
-            sentences.append(f"Against {base}: '{best.name}' pays most, {found}.")
+        if best.speedup and best.speedup.value >= CLEAR_GAIN:
+            unsure = best.speedup.excludes(1.0) is False
+            doubt = "; it differs so much from prompt to prompt that this may be chance" if unsure else ""
+            sentences.append(f"Against {base}: '{best.name}' pays most, {found}{doubt}.")
         else:
             sentences.append(f"Against {base}: no draft pays here; the best, '{best.name}', reaches {found}.")
         losing = [one for one in drafted if one.speedup and one.speedup.value < 1 / CLEAR_GAIN]
