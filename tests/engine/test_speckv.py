@@ -8,15 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_rig import Rig
+from engine_rig import GREEDY, Rig, collect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_specquant.config import HOME_VARIABLE
+from edge_specquant.engine import session
 from edge_specquant.engine.costs import Costs
 from edge_specquant.engine.mlp import Mlp
 from edge_specquant.engine.model_drafter import ModelDrafter
 from edge_specquant.engine.portfolio import Portfolio
+from edge_specquant.engine.resident import Residents
 from edge_specquant.engine.signals import Offer, Signals
 from edge_specquant.engine.speckv import (
     FEATURES,
@@ -30,9 +32,11 @@ from edge_specquant.engine.speckv import (
 )
 from edge_specquant.engine.speckv_training import rows_of, train
 from edge_specquant.engine.stats import RoundRecord
-from edge_specquant.engine.traces import TraceRound
+from edge_specquant.engine.traces import TraceFile, TraceRound, read_traces
 from edge_specquant.errors import FileError, UsageError
 from edge_specquant.native.fake import FakeModel, hashed
+from edge_specquant.native.protocol import ContextParams
+from edge_specquant.params import SpeculationParams
 from edge_specquant.placement.cost_curve import CostCurve
 
 SIBLING = Offer("q4", 16, n_behind=1)
@@ -231,3 +235,24 @@ def test_the_reply_is_the_targets_own_whatever_the_controller_does(
     assert (reply.tokens, reply.text) == (alone.tokens, alone.text)
     assert objective == "rate" or reply.stats.n_drafted > 0
     assert reply.stats.n_draft_reason == controller.reason
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_session_asks_the_network_or_says_that_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: bool
+):
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(session, "find_predictor", find_predictor if trained else lambda: None)
+    user_predictor_path().write_text(says(lambda _: 0.9, "tokens").as_text())
+    traces = tmp_path / "t.jsonl"
+    models = {"f16": FakeModel(hashed(3)), "q4": FakeModel(hashed(3, agree=0.8))}
+    residents = Residents(models.__getitem__, {"f16": 1000, "q4": 300}.__getitem__)
+    params = ContextParams(n_ctx=256, n_batch=64, max_rows=49, n_threads=1)
+    asked = session.Session(residents, lambda _: params, traces=TraceFile(traces, "fam", "chat"))
+    plan = session.ReplyPlan(list(b"Once"), "f16", "q4", GREEDY, SpeculationParams(controller="speckv"), max_tokens=40)
+    stats = collect(asked.reply(plan)).stats
+    assert any("gamma train" in notice for notice in asked.notices) != trained
+    assert ("predicted" in stats.n_draft_reason) == trained
+    rounds = read_traces(traces)
+    assert len(rounds) == stats.n_rounds and {each.task for each in rounds} == {"chat"}
+    assert not trained or (any(each.is_measured for each in rounds) and rounds[0].size_ratio == 0.3)
