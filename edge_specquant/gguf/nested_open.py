@@ -11,15 +11,21 @@ from .container import read_container
 from .nested import is_residual, read_planes
 
 
-def open_nested(residual: Path, base: SharedModel | None = None, *, use_kernel: bool | None = None) -> NestedModel:
-    """The target of a nested pair, on its own base or on a share of one already loaded.
+def open_nested(
+    residual: Path,
+    base: SharedModel | None = None,
+    *,
+    use_kernel: bool | None = None,
+    with_residual: bool = True,
+) -> NestedModel:
+    """The target of a nested pair (or its draft, without the residual), on its own base or a share of a loaded one.
 
     Raises GGUFError when the files do not belong together, ModelLoadError.
     """
     base_path, planes = read_planes(residual)
     shared = base or SharedModel(open_model(base_path))
     try:
-        return NestedModel(shared, residual, planes, use_kernel=use_kernel)
+        return NestedModel(shared, residual, planes, use_kernel=use_kernel, with_residual=with_residual)
     except BaseException:
         shared.close()
         raise

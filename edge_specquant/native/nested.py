@@ -69,13 +69,21 @@ class SharedModel:
 class NestedModel:
     """The target of a nested family: base and residual together. Takes over its share of the base.
 
-    use_kernel None takes the compiled kernel where there is one. A base on a GPU cannot be nested: UsageError.
+    use_kernel None takes the compiled kernel where there is one. Without `with_residual` it is the draft: the base
+    alone, by the kernel too, which beats the engine's own products. A target whose base is on a GPU is a UsageError.
     """
 
     def __init__(
-        self, base: SharedModel, residual: Path, planes: Sequence[Plane], *, use_kernel: bool | None = None
+        self,
+        base: SharedModel,
+        residual: Path,
+        planes: Sequence[Plane],
+        *,
+        use_kernel: bool | None = None,
+        with_residual: bool = True,
     ) -> None:
-        if base.model.n_gpu_layers:
+        on_gpu = base.model.n_gpu_layers != 0
+        if on_gpu and with_residual:
             raise UsageError("a nested target computes on the CPU; run it with --n-gpu-layers 0")
         self.base = base
         self.path = residual
@@ -83,8 +91,10 @@ class NestedModel:
         self.chat_template = base.chat_template
         self.can_truncate = base.can_truncate
         self._files = PlaneFiles(base.path, residual, planes)
-        self.n_bytes = base.n_bytes + sum(plane.n_residual_bytes for plane in planes)
-        found = _usable_kernel(planes) if use_kernel is not False else "the kernel was not wanted"
+        self._with_residual = with_residual
+        self.n_bytes = base.n_bytes + with_residual * sum(plane.n_residual_bytes for plane in planes)
+        wanted = use_kernel is not False and not on_gpu
+        found = _usable_kernel(planes, with_residual) if wanted else "the kernel was not wanted"
         if use_kernel and isinstance(found, str):
             raise UsageError(found)
         self._kernel = found if isinstance(found, Kernel) else None
@@ -95,9 +105,15 @@ class NestedModel:
         """The vocabulary, the base's."""
         return self.base.vocab
 
-    def context(self, params: ContextParams) -> NestedContext:
-        """Makes a context that computes with both planes. Raises ContextError."""
-        hook: Hook = KernelHook(self._kernel, self._files) if self._kernel else PlainHook(self._files, params.n_threads)
+    def context(self, params: ContextParams) -> NativeContext:
+        """Makes a context that computes with both planes, or with the base alone. Raises ContextError."""
+        hook: Hook
+        if self._kernel:
+            hook = KernelHook(self._kernel, self._files, with_residual=self._with_residual)
+        elif self._with_residual:
+            hook = PlainHook(self._files, params.n_threads)
+        else:
+            return self.base.context(params)
         return NestedContext(self.base.model.handle, params, hook, name=self.path.name)
 
     def close(self) -> None:
@@ -134,7 +150,7 @@ class NestedContext(NativeContext):
         self._hook.close()
 
 
-def _usable_kernel(planes: Sequence[Plane]) -> Kernel | str:
-    if any(plane.kind != TIED for plane in planes):
+def _usable_kernel(planes: Sequence[Plane], with_residual: bool) -> Kernel | str:
+    if with_residual and any(plane.kind != TIED for plane in planes):
         return "the kernel computes tied residuals only"
     return kernel()

@@ -20,7 +20,16 @@ from ..errors import ContextError, DecodeError
 from .ggml_tensor import F32, I32, N_OP_PARAMS, Q4_0, Tensor, at, op_number
 from .library import engine, ggml
 from .nested_kernel import Kernel
-from .nested_planes import BASE_BLOCK_BYTES, FREE_TYPES, GROUP_ROWS, TIED, Plane, residual_as_q4_0, ungrouped
+from .nested_planes import (
+    BASE_BLOCK_BYTES,
+    FREE_TYPES,
+    GROUP_ROWS,
+    TIED,
+    Plane,
+    dequantized,
+    residual_as_q4_0,
+    ungrouped,
+)
 
 _ALL_THREADS = -1
 
@@ -59,9 +68,9 @@ class Hook(Protocol):
 
 
 class KernelHook:
-    """The compiled way. Raises ContextError for want of memory."""
+    """The compiled way; without the residual it is the base alone, by the same code. Raises ContextError."""
 
-    def __init__(self, kernel: Kernel, files: PlaneFiles) -> None:
+    def __init__(self, kernel: Kernel, files: PlaneFiles, *, with_residual: bool = True) -> None:
         self._library = library = kernel.library
         self._files = files  # the kernel reads the mapping: keep it
         self._state = library.esq_new(len(files.planes), kernel.level, op_number("MUL_MAT"), op_number("GET_ROWS"))
@@ -69,7 +78,7 @@ class KernelHook:
             raise ContextError("no memory for the nested kernel's tables")
         for index, plane in enumerate(files.planes):
             sample = np.ascontiguousarray(files.base(plane)[:GROUP_ROWS, 0]).tobytes()
-            address = files.residual(plane).ctypes.data
+            address = files.residual(plane).ctypes.data if with_residual else None
             library.esq_set_weight(self._state, index, plane.name.encode(), plane.n_cols, plane.n_rows, address, sample)
         addresses = (library.esq_mul_mat_address(), library.esq_get_rows_address())
         op, *params = _custom_nodes(addresses, self._state)
@@ -219,7 +228,8 @@ class _PlainPlane:
 
     def __init__(self, files: PlaneFiles, plane: Plane) -> None:
         self.name, self.n_cols, self.n_rows = plane.name, plane.n_cols, plane.n_rows
-        self.ggml_type = FREE_TYPES.get(plane.kind, Q4_0)
+        self._kind = "Q4_0" if plane.kind == TIED else plane.kind
+        self.ggml_type = FREE_TYPES[self._kind]
         residual = files.residual(plane)
         if plane.kind == TIED:
             nibbles = ungrouped(residual, plane.n_rows, plane.n_blocks)
@@ -229,10 +239,7 @@ class _PlainPlane:
 
     def dequantized(self, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """The residual of these rows, shape (n, n_cols)."""
-        from gguf import GGMLQuantizationType, quants
-
-        values: NDArray[np.float32] = quants.dequantize(self.blocks[rows], GGMLQuantizationType(self.ggml_type))
-        return values
+        return dequantized(self.blocks[rows], self._kind)
 
 
 class _Graph:

@@ -71,3 +71,16 @@ def residual_as_q4_0(base: NDArray[np.uint8], nibbles: NDArray[np.uint8]) -> NDA
     blocks[..., :2] = (scales / np.float16(16)).view(np.uint8)
     blocks[..., 2:] = nibbles
     return blocks
+
+
+def dequantized(rows: NDArray[np.uint8], kind: str) -> NDArray[np.float32]:
+    """Values of rows of Q4_0 or Q8_0 blocks: (n, bytes) -> (n, columns). Mirrors gguf-py's quants."""
+    blocks = rows.reshape(len(rows), -1, _ROW_BYTES[kind])
+    scales = np.ascontiguousarray(blocks[..., :2]).view(np.float16).astype(np.float32)
+    codes = blocks[..., 2:]
+    if kind == "Q8_0":
+        values = codes.view(np.int8).astype(np.float32)
+    else:
+        values = np.concatenate((codes & np.uint8(15), codes >> np.uint8(4)), axis=-1).astype(np.float32) - 8
+    result: NDArray[np.float32] = (scales * values).reshape(len(rows), -1)
+    return result

@@ -20,18 +20,18 @@ class Bases:
         self._lock = threading.Lock()
         self._shared: SharedModel | None = None
 
-    def open(self, family: Family, variant: str, load: Callable[[Path], NativeModel]) -> SharedModel | NestedModel:
+    def open(self, family: Family, variant: str, load: Callable[[Path], NativeModel]) -> NestedModel:
         """The base as a model of its own, or with its residual; both files are proven first, `load` opens one.
 
         Raises FamilyError, GGUFError, ModelLoadError, and UsageError when the base is on a GPU.
         """
-        paths = {name: family.path(name) for name in (BASE, variant)}
+        base, residual = family.path(BASE), family.path(NESTED)
         with self._lock:
             if self._shared is None or not self._shared.is_loaded:
-                share = self._shared = SharedModel(load(paths[BASE]))
+                share = self._shared = SharedModel(load(base))
             else:
                 share = self._shared.share()
-        return share if variant == BASE else open_nested(paths[variant], share)
+        return open_nested(residual, share, with_residual=variant == NESTED)
 
 
 def is_of_pair(variant: str, variants: Mapping[str, Variant]) -> bool:

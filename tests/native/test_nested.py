@@ -108,6 +108,18 @@ def test_the_base_is_not_touched_by_contexts_of_the_target(nested: NestedModel, 
         assert np.array_equal(draft.decode(tokens, 0, 1), expected)
 
 
+@needs_kernel
+def test_the_draft_by_the_kernel_is_the_base(files: Files) -> None:
+    tokens = [5, 300, 301, 302, 310]
+    with (
+        open_nested(files.residual, with_residual=False) as draft,
+        draft.context(PARAMS) as context,
+        draft.base.context(PARAMS) as stock,
+    ):
+        found, expected = context.decode(tokens, 0, 5), stock.decode(tokens, 0, 5)
+        assert np.sqrt(np.square(found - expected).mean()) < 0.06 * expected.std()
+
+
 def test_greedy_speculation_equals_the_target_alone(nested: NestedModel) -> None:
     prompt = nested.vocab.tokenize("the cat and the")
     alone = Rig(nested)

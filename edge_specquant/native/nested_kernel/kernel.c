@@ -48,7 +48,7 @@ struct tensor {
 struct weight {
     char name[NAME_BYTES];
     int64_t n_cols, n_rows;
-    const uint8_t *residual;
+    const uint8_t *residual; /* NULL: the base alone */
     uint8_t sample[GROUP * BLOCK_BYTES]; /* the first Q4_0 block of the first eight rows, as the file has it */
     int64_t n_seen;
 };
@@ -94,9 +94,18 @@ static float from_half(uint16_t half) {
 
 static inline int64_t n_blocks(int64_t n_cols) { return n_cols / BLOCK; }
 
+/* Without a residual every code is 8, the middle: 16 q + 8 - 136 = 16 (q - 8), the base alone. */
+static const uint8_t no_residual[128] = {
+#define EIGHTS 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88, 0x88
+    EIGHTS, EIGHTS, EIGHTS, EIGHTS, EIGHTS, EIGHTS, EIGHTS, EIGHTS
+#undef EIGHTS
+};
+
 static const uint8_t *residual_group(const uint8_t *residual, int64_t group, int64_t n_cols) {
-    return residual + group * n_cols * (GROUP / 2);
+    return residual ? residual + group * n_cols * (GROUP / 2) : no_residual;
 }
+
+static int residual_step(const uint8_t *residual) { return residual ? 128 : 0; }
 
 /* One block of eight rows in the repacked order, whatever order the engine holds it in: scales and nibbles (unsigned). */
 static void gather(int layout, const uint8_t *base, int64_t group, int64_t block, int64_t n_cols, int64_t n_rows,
@@ -181,8 +190,9 @@ typedef void (*strip_fn)(const struct strip *s, int64_t group, int n, float *out
 
 static void strip_c(const struct strip *s, int64_t group, int n, float *out) {
     const uint8_t *residual = residual_group(s->residual, group, s->n_cols);
+    const int step = residual_step(s->residual);
     memset(out, 0, sizeof(float) * GROUP * (size_t)n);
-    for (int64_t block = 0; block < n_blocks(s->n_cols); block++, residual += 128) {
+    for (int64_t block = 0; block < n_blocks(s->n_cols); block++, residual += step) {
         uint16_t half[GROUP];
         uint8_t q[128];
         int8_t w[4][GROUP][8]; /* 16 (q - 8) + r, columns 0-7, 16-23, 8-15, 24-31 */
@@ -224,12 +234,13 @@ VNNI static inline __attribute__((always_inline)) void strip_vnni_n(const struct
                                                                     float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
     const uint8_t *residual = residual_group(s->residual, group, s->n_cols);
+    const int step = residual_step(s->residual);
     const uint8_t *from = s->base + group * blocks * GROUP * BLOCK_BYTES;
     const __m512i low = _mm512_set1_epi8(15), high = _mm512_set1_epi8((char)0xF0), flip = _mm512_set1_epi8((char)0x88);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     __m512 acc[STRIP];
     for (int c = 0; c < n; c++) acc[c] = _mm512_setzero_ps();
-    for (int64_t block = 0; block < blocks; block++, residual += 128, from += GROUP * BLOCK_BYTES) {
+    for (int64_t block = 0; block < blocks; block++, residual += step, from += GROUP * BLOCK_BYTES) {
         __m512i q0, q1;
         __m128i half;
         if (s->layout == LAYOUT_8X8) {
@@ -291,11 +302,12 @@ AVX2 static inline __attribute__((always_inline)) void strip_avx2_n(const struct
                                                                     float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
     const uint8_t *residual = residual_group(s->residual, group, s->n_cols);
+    const int step = residual_step(s->residual);
     const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), sixteen = _mm256_set1_epi16(16);
     const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), twice_high = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
     __m256 acc[STRIP][2];
     for (int c = 0; c < n; c++) acc[c][0] = acc[c][1] = _mm256_setzero_ps();
-    for (int64_t block = 0; block < blocks; block++, residual += 128) {
+    for (int64_t block = 0; block < blocks; block++, residual += step) {
         uint16_t half[GROUP];
         uint8_t codes[128];
         gather(s->layout, s->base, group, block, s->n_cols, s->n_rows, half, codes);
@@ -359,10 +371,11 @@ AVX2 static void strip_avx2(const struct strip *s, int64_t group, int n, float *
 static void strip_dotprod(const struct strip *s, int64_t group, int n, float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
     const uint8_t *residual = residual_group(s->residual, group, s->n_cols);
+    const int step = residual_step(s->residual);
     const uint8x16_t low = vdupq_n_u8(15), high = vdupq_n_u8(0xF0), flip = vdupq_n_u8(0x88);
     float32x4_t acc[STRIP][2];
     for (int c = 0; c < n; c++) acc[c][0] = acc[c][1] = vdupq_n_f32(0.0f);
-    for (int64_t block = 0; block < blocks; block++, residual += 128) {
+    for (int64_t block = 0; block < blocks; block++, residual += step) {
         uint16_t half[GROUP];
         uint8_t codes[128];
         float d[GROUP];
@@ -543,8 +556,9 @@ static void run_get_rows(struct tensor *dst, int ith, int nth, void *user) {
     for (int64_t i = ith; i < dst->src[1]->ne[0]; i += nth) {
         int64_t group = rows[i] / GROUP, row = rows[i] % GROUP;
         const uint8_t *residual = residual_group(weight->residual, group, weight->n_cols);
+        const int step = residual_step(weight->residual);
         float *out = (float *)(dst->data + (size_t)i * dst->nb[1]);
-        for (int64_t block = 0; block < n_blocks(weight->n_cols); block++, residual += 128, out += BLOCK) {
+        for (int64_t block = 0; block < n_blocks(weight->n_cols); block++, residual += step, out += BLOCK) {
             uint16_t half[GROUP];
             uint8_t codes[128];
             gather(bound->layout, dst->src[0]->data, group, block, weight->n_cols, weight->n_rows, half, codes);
