@@ -56,12 +56,13 @@ class LlamaServerPeer:
                 first = first or last
             ids += event.get("tokens", [])
             timings = event.get("timings") or timings
+        n_generated = int(timings.get("predicted_n") or len(ids))
         return Sample(
             n_prompt=timings.get("prompt_n"),
-            n_generated=int(timings.get("predicted_n") or len(ids)),
+            n_generated=n_generated,
             ttft_s=first - begun if first else None,
             decode_s=last - first if first and last else 0.0,
-            tokens=tuple(ids),
+            tokens=tuple(ids) if len(ids) == n_generated else (),  # half a character swallows its ids
             n_drafted=timings.get("draft_n"),
             n_accepted=timings.get("draft_n_accepted"),
         )

@@ -58,8 +58,8 @@ class ServerProcess:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(os.environ)
         )
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        reader = threading.Thread(target=self._read, args=(lines,), name="peer", daemon=True)
-        reader.start()
+        self._reader = threading.Thread(target=self._read, args=(lines,), name="peer", daemon=True)
+        self._reader.start()
         try:
             self.url = lines.get(timeout=START_TIMEOUT_S)
         except queue.Empty:
@@ -83,6 +83,9 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join()
+        if self._process.stdout:
+            self._process.stdout.close()
 
     def _read(self, lines: queue.SimpleQueue[str]) -> None:
         """The first line that is a URL; an empty one when the child ends without."""

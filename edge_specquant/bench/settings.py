@@ -39,7 +39,9 @@ def speculation_settings(target: str, variants: Collection[str], *, controllers:
     settings.append(Setting(f"{target} fixed 3", target, SpeculationParams(draft=fixed, n_draft=3, controller="fixed")))
     chain = chain_of(drafter)
     for name in controllers:
-        draft = fixed if name == "speckv" else chain  # speckv's signals are a model's
+        if name == "speckv" and drafter is None:
+            continue  # it reads the signals of a model
+        draft = fixed if name == "speckv" else chain
         settings.append(Setting(f"{target} {name}", target, SpeculationParams(draft=draft, controller=name)))
     return settings
 
@@ -52,7 +54,8 @@ def full_settings(variants: Collection[str]) -> list[Setting]:
     if drafter:
         for n in (1, 3, 7):
             params = SpeculationParams(draft=drafter, n_draft=n, controller="fixed")
-            settings.append(Setting(f"{reference} + {drafter}, {n} draft tokens", reference, params))
+            tokens = "1 draft token" if n == 1 else f"{n} draft tokens"
+            settings.append(Setting(f"{reference} + {drafter}, {tokens}", reference, params))
     lookup = SpeculationParams(draft="lookup")
     settings.append(Setting(f"{reference} + lookup", reference, lookup))
     settings.append(Setting(f"{reference} default", reference, SpeculationParams(draft=chain_of(drafter))))

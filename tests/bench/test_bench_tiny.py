@@ -177,3 +177,11 @@ def test_a_name_that_is_no_bench_is_a_family(tiny_gguf: Path, tmp_path: Path) ->
     assert document["bench"] == "full" and json.loads(out.read_text(encoding="utf-8")) == document
     compared = json.loads(_run("bench", "compare", str(out), str(out), "--json")())
     assert {change["verdict"] for change in compared["changes"]} == {"no clear change"}
+
+
+def test_eval_on_the_command_line(tiny_gguf: Path, tmp_path: Path) -> None:
+    arguments = ("--limit", "2", "--max-tokens", "4", "--threads", "1", "--json", "--out", str(tmp_path / "e.json"))
+    text = _run("eval", "mmlu", str(tiny_gguf), *arguments)()
+    document = json.loads(text)
+    assert document["bench"] == "eval mmlu" and document["n_questions"] == 2
+    assert json.loads((tmp_path / "e.json").read_text(encoding="utf-8")) == document

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,6 +136,14 @@ def _peer(name: str) -> Any:
 
 
 def _no_family() -> Family:
-    from pathlib import Path
-
     return Family("none", Path(), {}, None)
+
+
+def test_llama_cpps_own_server_answers_from_our_file(tiny_gguf: Path) -> None:
+    pytest.importorskip("xllamacpp")
+    family = Family.open(tiny_gguf)
+    options = EngineOptions(n_ctx=512, n_threads=1)
+    with open_peers(["xllamacpp"], family, options, say=lambda _text: None) as contestants:
+        (one,) = contestants  # a family of one has no draft
+        sample = one.measure(Case("c", "story", "Tell me.", 6))
+    assert 1 <= sample.n_generated <= 6 and sample.n_prompt and sample.ttft_s
