@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -127,7 +128,9 @@ def install(bundle: Path, about: dict[str, Any], into: Path, *, dry_run: bool) -
     if about["family"]:
         _place_family(bundle / "family" / about["family"], python, dry_run=dry_run)
     target = about["family"] or "FAMILY"
-    print(f"done. Start with: {scripts / 'edge-specquant'} chat {target}\nTo undo: remove {into}")
+    program = shlex.quote(str(scripts / "edge-specquant"))
+    print(f"done. Start with: {program} chat {target}")
+    print(f"To undo: {program} models remove {target}, then delete {into}")
 
 
 def _make_environment(into: Path) -> None:

@@ -64,7 +64,9 @@ def choose(facts: Facts, *, rpc: bool = False, extra: str = "") -> EngineFlags:
 def needed_cpu_flags(flags: EngineFlags) -> frozenset[str]:
     """The x86 features, in cpuinfo's words, without which an engine built with these flags would die."""
     options = (*((option, needs) for option, needs, _ in _X86_OPTIONS), *_AMX_OPTIONS)
-    chosen = {option for option, _ in options if f"-D{option}=ON" in flags.cmake_args}
+    # The last word on an option counts, as it does for cmake: the caller's own come last.
+    last = dict(argument.removeprefix("-D").split("=", 1) for argument in flags.cmake_args if "=" in argument)
+    chosen = {option for option, _ in options if last.get(option) == "ON"}
     return frozenset(word for option, needs in options if option in chosen for word in needs.split())
 
 

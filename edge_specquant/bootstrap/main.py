@@ -1,4 +1,5 @@
-"""What the files in `scripts/` call: quickstart, test, check, bench, readme-table, engine-flags.
+"""What the files in `scripts/` call: quickstart, test, check, bench, readme-table, docs,
+engine-flags, bundle, sbom.
 
 Errors become one sentence and exit code 1.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +20,8 @@ from ..errors import EdgeSpecQuantError
 from .commands import say
 from .facts import gather
 from .flags import choose
-from .release import bundle, sbom
+from .places import setup_cache
+from .release import bundle, docs, sbom
 from .setup import prepare
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -62,11 +65,19 @@ def test(arguments: list[str]) -> int:
 
 
 def check(arguments: list[str]) -> int:
-    """Style and types."""
-    argparse.ArgumentParser(prog="scripts/check", description="ruff and mypy").parse_args(arguments)
-    python = prepare(_ROOT, ("demo", "dev"))
-    commands = (["ruff", "check", "."], ["mypy"])
-    return max(subprocess.call([str(python), "-m", *command], cwd=_ROOT) for command in commands)
+    """Style, types, the import rule, the documents; shell scripts where shellcheck is installed."""
+    argparse.ArgumentParser(prog="scripts/check", description="ruff, mypy, imports, docs").parse_args(arguments)
+    python = str(prepare(_ROOT, ("demo", "dev")))
+    site = str(setup_cache() / "site")
+    commands = [
+        [python, "-m", "ruff", "check", "."],
+        [python, "-m", "mypy"],
+        [python, "-m", "pytest", "-q", "tests/test_imports.py"],
+        [python, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", site],
+    ]
+    if shutil.which("shellcheck"):
+        commands.append(["shellcheck", "-x", *sorted(map(str, (_ROOT / "packaging").rglob("*.sh")))])
+    return max(subprocess.call(command, cwd=_ROOT) for command in commands)
 
 
 def bench(arguments: list[str]) -> int:
@@ -118,6 +129,7 @@ _SCRIPTS: dict[str, Callable[[list[str]], int]] = {
     "quickstart": quickstart,
     "test": test,
     "check": check,
+    "docs": partial(docs, _ROOT),
     "bench": bench,
     "readme-table": readme_table,
     "engine-flags": engine_flags,

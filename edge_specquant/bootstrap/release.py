@@ -1,4 +1,4 @@
-"""What `scripts/bundle` and `scripts/sbom` do: places and names; `bundle.py` and `sbom.py` do the work."""
+"""What `scripts/bundle`, `scripts/sbom` and `scripts/docs` do: places and names; others do the work."""
 
 from __future__ import annotations
 
@@ -75,6 +75,24 @@ def sbom(root: Path, arguments: list[str]) -> int:
         raise SetupError("edge-specquant is not installed for this Python; run scripts/quickstart first")
     print(json.dumps(bill_of_materials("edge-specquant", __version__, components), indent=1, ensure_ascii=False))
     return 0
+
+
+def docs(root: Path, arguments: list[str]) -> int:
+    """The site, or a preview of it; the page of licences is written on request, since it is kept."""
+    parser = argparse.ArgumentParser(prog="scripts/docs", description="Build the documents into site/.")
+    parser.add_argument("--serve", action="store_true", help="preview on http://127.0.0.1:8000")
+    parser.add_argument("--licences", action="store_true", help="write docs/licences.md from what is installed")
+    options = parser.parse_args(arguments)
+    python = str(prepare(root, ("demo", "dev")))
+    if not options.licences:
+        verb = ["serve"] if options.serve else ["build", "--strict"]
+        return subprocess.call([python, "-m", "mkdocs", *verb], cwd=root)
+    command = [python, "-c", "from _docs.licences import licences; print(licences(), end='')"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "scripts"), str(root)])}
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)
+    if done.returncode == 0:
+        (root / "docs" / "licences.md").write_bytes(done.stdout)
+    return done.returncode
 
 
 def _family_folder(python: Path, name: str) -> Path:

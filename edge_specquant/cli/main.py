@@ -77,5 +77,5 @@ def main(args: list[str] | None = None) -> None:
     except EdgeSpecQuantError as error:
         if "--debug" in arguments:
             traceback.print_exc()
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {error} [docs/troubleshooting.md#{type(error).__name__.lower()}]", err=True)
         sys.exit(1)
