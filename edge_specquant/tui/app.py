@@ -62,27 +62,27 @@ class ChatApp(App[None]):
         super().__init__()
         self._settings = settings
         self.preferences: Preferences = preferences.load(settings.preferences_path)
-        self._chat = ChatScreen()
+        self.chat = ChatScreen()
         self._engine: Engine | None = None
         self._store: Store | None = None
         self._interrupted = False
 
     def get_default_screen(self) -> Screen[None]:
         """The chat is there at once; everything else comes to it."""
-        return self._chat
+        return self.chat
 
     def on_mount(self) -> None:
         """Starts the threads."""
         if self.preferences.theme in self.available_themes:
             self.theme = self.preferences.theme
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember(theme=theme.name))
-        self._chat.origins = self.preferences.show_origins
-        self._chat.set_class(not self.preferences.show_stats, "no-stats")
+        self.chat.origins = self.preferences.show_origins
+        self.chat.set_class(not self.preferences.show_stats, "no-stats")
         # Heavy imports in a thread still share the interpreter: the first screen comes before them.
         self.call_after_refresh(self._start_threads)
 
     def _start_threads(self) -> None:
-        self._engine = Engine(self._settings.opener, self._chat.post_message)
+        self._engine = Engine(self._settings.opener, self.chat.post_message)
         self.run_worker(self._start, thread=True, group="start")
 
     def _start(self) -> None:
@@ -101,15 +101,15 @@ class ChatApp(App[None]):
         assert self._engine is not None
         self._store = store
         dialogue = Dialogue(store, self._settings.request_fields, self._settings.system)
-        self._chat.begin(dialogue, Turns(self._engine, dialogue))
-        self._chat.draw_title()
+        self.chat.begin(dialogue, Turns(self._engine, dialogue))
+        self.chat.draw_title()
 
     def _vitals_reader(self, read: Callable[[], Vitals]) -> Callable[[], None]:
         def look() -> None:
-            self._chat.vitals = read()
+            self.chat.vitals = read()
 
         def start() -> None:
-            self._chat.run_worker(look, thread=True, exclusive=True, group="vitals")
+            self.chat.run_worker(look, thread=True, exclusive=True, group="vitals")
 
         return start
 
@@ -118,7 +118,7 @@ class ChatApp(App[None]):
     @on(EngineNews)
     def _hear(self, news: EngineNews) -> None:
         if isinstance(news, Counted):
-            self._chat.composing.counted(news.key, news.n_tokens)
+            self.chat.composing.counted(news.key, news.n_tokens)
             return
         welcome = self._welcome()
         if welcome is not None:
@@ -173,18 +173,18 @@ class ChatApp(App[None]):
 
     def action_focus_messages(self) -> None:
         """From the prompt to the last message."""
-        views = list(self._chat.query(MessageView))
+        views = list(self.chat.query(MessageView))
         if views:
             views[-1].focus()
 
     def action_focus_prompt(self) -> None:
         """From a message to the prompt."""
-        self._chat.query_one(Prompt).focus()
+        self.chat.query_one(Prompt).focus()
 
     def action_interrupt(self) -> None:
         """Ctrl-C: stops an answer; with none, asks for a second press to quit."""
-        if self._chat.running:
-            self._chat.action_stop()
+        if self.chat.running:
+            self.chat.action_stop()
         elif self._interrupted:
             self.call_later(self.action_quit)
         else:
@@ -197,9 +197,9 @@ class ChatApp(App[None]):
 
     async def action_quit(self) -> None:
         """Keeps what an unfinished answer has, stops the engine, leaves. Well under a second."""
-        if self._chat.has_begun:
-            self._chat.turns.abandon()
-        self._remember(show_stats=not self._chat.has_class("no-stats"), show_origins=self._chat.origins)
+        if self.chat.has_begun:
+            self.chat.turns.abandon()
+        self._remember(show_stats=not self.chat.has_class("no-stats"), show_origins=self.chat.origins)
         self.exit()
 
     def release(self) -> None:
@@ -211,7 +211,7 @@ class ChatApp(App[None]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """What the palette offers beside Textual's own."""
-        chat = self._chat
+        chat = self.chat
         yield SystemCommand("New conversation", "Start over", chat.action_new)
         yield SystemCommand("Conversations", "List, search, rename, pin, delete, export", chat.action_conversations)
         yield SystemCommand("Regenerate", "Another version of the last answer", chat.action_regenerate)

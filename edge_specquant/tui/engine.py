@@ -201,4 +201,5 @@ def _converted(source: str, progress: Progress) -> str:
     """Makes a family of a checkpoint, and gives its name."""
     from ..gguf.convert import convert, open_source, plan_conversion
 
-    return convert(plan_conversion(open_source(source, say=lambda text: progress(text, 0, 0)), None), progress=progress).name
+    opened = open_source(source, say=lambda text: progress(text, 0, 0))
+    return convert(plan_conversion(opened, None), progress=progress).name

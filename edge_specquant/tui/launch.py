@@ -33,7 +33,7 @@ def settings_for(
         request_fields=lambda: dict(fields),
         family=family,
         system=system,
-        read_vitals=_vitals,
+        read_vitals=read_vitals,
     )
 
 
@@ -44,7 +44,7 @@ def _open_store() -> Store:
     return open_store(load_settings().settings.store)
 
 
-def _vitals() -> Callable[[], Vitals]:
+def read_vitals() -> Callable[[], Vitals]:
     from ..placement.vitals import VitalsReader
 
     return VitalsReader().read
