@@ -7,7 +7,7 @@ relative to the same file without a draft, measured in turns within each session
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from . import tables
 from .document import make_document
 from .measurement import LONG_CLASS
 from .result import Result
-from .statistics import Interval, difference_interval
+from .statistics import MIN_REPEATS, Interval, difference_interval
 from .tables import Table
 
 SIGNIFICANT = 0.05
@@ -69,7 +69,13 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Result:
     document = make_document(
         "compare", changes=[{**_plain(one), "verdict": one.verdict} for one in changes], notes=notes
     )
-    return Result("Comparison", document, (table,), verdict or ("No clear change.",))
+    return Result("Comparison", document, (table,), verdict or (_no_verdict(changes),))
+
+
+def _no_verdict(changes: Sequence[Change]) -> str:
+    if all(change.p is None for change in changes):
+        return f"Too few repeats to tell: run both benches with --repeats {MIN_REPEATS} or more."
+    return "No clear change."
 
 
 _COLUMNS = (

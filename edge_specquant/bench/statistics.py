@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 N_RESAMPLES = 10_000
 CONFIDENCE = 0.95
+MIN_REPEATS = 3  # of each case, before a difference between two sessions gets a p-value
 _SEED = 20_260_101
 
 Values = NDArray[np.float64]
@@ -79,13 +80,13 @@ def difference_interval(
     """after / before as a geometric mean over cases, its interval, and the two-sided bootstrap p-value.
 
     Inner sequences are the repeats of one case, cases in the same order; repeats of before and after are not paired
-    with each other. Without repeats there is no interval and no p-value. None for no cases.
+    with each other. With fewer than MIN_REPEATS there is no interval and no p-value. None for no cases.
     """
     pairs = [(np.log(np.asarray(a)), np.log(np.asarray(b))) for a, b in zip(before, after, strict=True) if a and b]
     if not pairs:
         return None
     value = float(np.mean([np.median(b) - np.median(a) for a, b in pairs]))
-    if min(min(len(a), len(b)) for a, b in pairs) < 2:
+    if min(min(len(a), len(b)) for a, b in pairs) < MIN_REPEATS:
         return Interval(math.exp(value), None, None, len(pairs)), None
     rng = np.random.default_rng(_SEED)
     means = np.zeros(n_resamples)

@@ -80,7 +80,10 @@ def _with(*flags: Callable[[Command], Command]) -> Callable[[Command], Command]:
 @click.argument("family")
 @_with(*_RUN_FLAGS, *_PLACE_FLAGS, _PEER_FLAG, *_OUTPUT_FLAGS)
 def full(family: str, peers: tuple[str, ...], **flags: Any) -> None:
-    """Siblings alone, draft lengths, lookup, the default; cost curves and memory."""
+    """Siblings, drafts, cost curves, memory.
+
+    Every sibling alone; for the most precise one: draft lengths, lookup, the default.
+    """
     from ..bench.full import bench_full
 
     _race(bench_full, family, peers, flags)
@@ -93,7 +96,11 @@ def full(family: str, peers: tuple[str, ...], **flags: Any) -> None:
 @click.option("--long", "n_long", type=click.IntRange(0), default=1500, show_default=True, help="Long prompt's tokens.")
 @_with(*_RUN_FLAGS, *_PLACE_FLAGS, _PEER_FLAG, *_OUTPUT_FLAGS)
 def speculation(family: str, peers: tuple[str, ...], **flags: Any) -> None:
-    """Target alone, fixed 3, the controllers and peers over five prompt classes; the goals beside."""
+    """Speculation by prompt class, with its goals.
+
+    Each target alone, with three draft tokens, with each controller, and peers, over five prompt classes and a long
+    prompt.
+    """
     from ..bench.speculation import bench_speculation
 
     names = {name: flags.pop(name) for name in ("targets", "controllers", "n_long")}
@@ -107,7 +114,11 @@ def speculation(family: str, peers: tuple[str, ...], **flags: Any) -> None:
 )
 @_with(*_RUN_FLAGS, *_PLACE_FLAGS, _PEER_FLAG, *_OUTPUT_FLAGS)
 def ablation(family: str, peers: tuple[str, ...], policy: str, **flags: Any) -> None:
-    """Each part alone, then all together: speed, agreement with F16, memory."""
+    """Each part alone, then all together.
+
+    Speed, agreement with F16 and memory of quantization, speculation, controller, lookup, cascade, transplant, width
+    padding and routing.
+    """
     from ..bench.ablation import bench_ablation
 
     _race(bench_ablation, family, peers, flags, policy=policy)
@@ -118,7 +129,10 @@ def ablation(family: str, peers: tuple[str, ...], policy: str, **flags: Any) -> 
 @click.option("--limit", type=click.IntRange(1), default=12, show_default=True, help="Questions of each benchmark.")
 @_with(*_PLACE_FLAGS, *_OUTPUT_FLAGS)
 def specquant(family: str, limit: int, **flags: Any) -> None:
-    """Tables I and II of SpecQuant (arXiv 2609.21704) on this machine, the paper's figures beside."""
+    """SpecQuant's tables, measured here.
+
+    Tables I and II of arXiv 2609.21704 and the share of tiers, the paper's figures beside.
+    """
     from ..bench.specquant import bench_specquant
 
     opened, say, output = _open(family, flags)
@@ -129,7 +143,10 @@ def specquant(family: str, limit: int, **flags: Any) -> None:
 @click.argument("family")
 @_with(*_RUN_FLAGS, *_PLACE_FLAGS, *_OUTPUT_FLAGS)
 def speckv(family: str, **flags: Any) -> None:
-    """SpecKV's policy table (arXiv 2605.02888) with confidence intervals, in tokens a step and tokens per second."""
+    """SpecKV's policy table, measured here.
+
+    The table of arXiv 2605.02888 with confidence intervals, in tokens a step and in tokens per second.
+    """
     from ..bench.speckv import bench_speckv
 
     cases, plan, options = _take(flags)
@@ -141,7 +158,10 @@ def speckv(family: str, **flags: Any) -> None:
 @click.argument("family")
 @_with(*_RUN_FLAGS, *_PLACE_FLAGS, *_OUTPUT_FLAGS)
 def bitnest(family: str, **flags: Any) -> None:
-    """BitNest's tables (speedup over F16, acceptance by workload, memory by context), the paper's figures beside."""
+    """BitNest's tables, measured here.
+
+    Speed-up over F16, acceptance by workload and memory by context, the paper's figures beside.
+    """
     from ..bench.bitnest import bench_bitnest
 
     cases, plan, options = _take(flags)
@@ -154,7 +174,10 @@ def bitnest(family: str, **flags: Any) -> None:
 @click.argument("after", type=click.Path(path_type=Path))
 @_with(*_OUTPUT_FLAGS)
 def compare(before: Path, after: Path, **flags: Any) -> None:
-    """What changed from the document BEFORE to AFTER, with significance."""
+    """What changed between two benches.
+
+    BEFORE and AFTER are what --out wrote, or whole outputs; with significance.
+    """
     from ..bench.compare import compare as compare_documents
     from ..bench.document import read_document
 
@@ -165,7 +188,10 @@ def compare(before: Path, after: Path, **flags: Any) -> None:
 @click.argument("document", type=click.Path(path_type=Path))
 @click.option("--file", "readme", type=click.Path(path_type=Path), default=Path("README.md"), show_default=True)
 def readme(document: Path, readme: Path) -> None:
-    """Put the table of DOCUMENT (what a bench's --out wrote) between its marks in README.md."""
+    """Renew the table in README.md.
+
+    DOCUMENT is what --out of a bench wrote; its table goes between the marks of that bench.
+    """
     from ..bench.document import read_document
     from ..bench.readme_table import refresh_readme
 

@@ -171,7 +171,7 @@ def _run(*arguments: str) -> Callable[[], str]:
 
 def test_a_name_that_is_no_bench_is_a_family(tiny_gguf: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.json"
-    arguments = (str(tiny_gguf), "--repeats", "2", "--max-tokens", "8", "--class", "story", "--per-class", "1")
+    arguments = (str(tiny_gguf), "--repeats", "3", "--max-tokens", "8", "--class", "story", "--per-class", "1")
     text = _run("bench", *arguments, "--ctx", "512", "--threads", "1", "--out", str(out))()
     document = json.loads(text.splitlines()[-1])
     assert document["bench"] == "full" and json.loads(out.read_text(encoding="utf-8")) == document
