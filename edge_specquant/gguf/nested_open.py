@@ -10,6 +10,9 @@ from ..native.opening import open_model
 from .container import read_container
 from .nested import is_residual, read_planes
 
+BASE_USES_MMAP = False
+"""The engine repacks a Q4_0 base into memory of its own: a mapping of the file beside it would be held twice."""
+
 
 def open_nested(
     residual: Path,
@@ -23,7 +26,7 @@ def open_nested(
     Raises GGUFError when the files do not belong together, ModelLoadError.
     """
     base_path, planes = read_planes(residual)
-    shared = base or SharedModel(open_model(base_path))
+    shared = base or SharedModel(open_model(base_path, use_mmap=BASE_USES_MMAP))
     try:
         return NestedModel(shared, residual, planes, use_kernel=use_kernel, with_residual=with_residual)
     except BaseException:

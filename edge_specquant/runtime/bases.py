@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..gguf.family import Family, Variant
 from ..gguf.nested import BASE, NESTED
-from ..gguf.nested_open import open_nested
+from ..gguf.nested_open import BASE_USES_MMAP, open_nested
 from ..native.model import NativeModel
 from ..native.nested import NestedModel, SharedModel
 
@@ -20,15 +20,15 @@ class Bases:
         self._lock = threading.Lock()
         self._shared: SharedModel | None = None
 
-    def open(self, family: Family, variant: str, load: Callable[[Path], NativeModel]) -> NestedModel:
-        """The base as a model of its own, or with its residual; both files are proven first, `load` opens one.
+    def open(self, family: Family, variant: str, load: Callable[[Path, bool], NativeModel]) -> NestedModel:
+        """The base as a model of its own, or with its residual; both files are proven first; load(path, use_mmap).
 
         Raises FamilyError, GGUFError, ModelLoadError, and UsageError when the base is on a GPU.
         """
         base, residual = family.path(BASE), family.path(NESTED)
         with self._lock:
             if self._shared is None or not self._shared.is_loaded:
-                share = self._shared = SharedModel(load(base))
+                share = self._shared = SharedModel(load(base, BASE_USES_MMAP))
             else:
                 share = self._shared.share()
         return open_nested(residual, share, with_residual=variant == NESTED)

@@ -270,10 +270,11 @@ class LocalEngine:
         return self._open_variant(variant, go_on)
 
     def _open_file(self, variant: str, progress: Progress) -> Model:
-        def load(path: Path) -> NativeModel:
+        def load(path: Path, use_mmap: bool = True) -> NativeModel:
             return open_model(
                 path,
                 n_gpu_layers=self.options.n_gpu_layers,
+                use_mmap=use_mmap,
                 use_extra_bufts=self.options.use_extra_bufts,
                 progress=progress,
             )
