@@ -10,12 +10,13 @@ from pathlib import Path
 from ..native.opening import open_model
 from .collect import shipped_text
 from .pretokenizer import CHECK_TEXT
+from .tokenizer import reference_ids
 
 
 def tokenizer_note(folder: Path, gguf_path: Path) -> str | None:
     """None when the ids are the same; else one sentence with the first difference."""
     text = f"{CHECK_TEXT}\n\n{shipped_text('heldout')}"
-    expected = _reference_ids(folder, text)
+    expected = reference_ids(folder, text)
     with open_model(gguf_path, vocab_only=True) as model:
         found = model.vocab.tokenize(text, parse_special=True)
     if found == expected:
@@ -25,14 +26,3 @@ def tokenizer_note(folder: Path, gguf_path: Path) -> str | None:
         f"the engine splits a test text otherwise than the checkpoint's tokenizer: {len(found)} tokens against "
         f"{len(expected)}, the first difference at token {place}; expect slightly worse text"
     )
-
-
-def _reference_ids(folder: Path, text: str) -> list[int]:
-    if (folder / "tokenizer.json").is_file():
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
-    from sentencepiece import SentencePieceProcessor
-
-    return list(SentencePieceProcessor(model_file=str(folder / "tokenizer.model")).encode(text))

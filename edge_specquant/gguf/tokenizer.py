@@ -100,6 +100,15 @@ def vocabulary_fields(vocabulary: Vocabulary) -> dict[str, Any]:
     return named if vocabulary.chat_template is None else {**named, "tokenizer.chat_template": vocabulary.chat_template}
 
 
+def reference_ids(folder: Path, text: str) -> list[int]:
+    """What the checkpoint's own tokenizer makes of a text, no special tokens added. Raises CheckpointError."""
+    if (folder / "tokenizer.json").is_file():
+        return list(_load_tokenizer(folder).encode(text, add_special_tokens=False).ids)
+    from sentencepiece import SentencePieceProcessor
+
+    return list(SentencePieceProcessor(model_file=str(folder / "tokenizer.model")).encode(text))
+
+
 @dataclass(slots=True)
 class _Entry:
     text: str
