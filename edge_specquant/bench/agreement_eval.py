@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from ..engine.template import ChatTemplate
 from ..errors import ContextFullError
 from ..gguf.family import Family
-from ..native.opening import open_model
 from ..native.protocol import Model
 from ..placement.here import probe_here
 from ..runtime import EngineOptions
@@ -24,6 +23,7 @@ from .result import Result, Say
 from .settings import by_precision, reference_of
 from .statistics import Interval, mean_interval
 from .tables import Table
+from .workplace import open_sibling
 
 N_REPLY = 48
 
@@ -69,7 +69,7 @@ def measure_agreement(
     with contextlib.ExitStack() as stack:
         models: dict[str, Model] = {}
         for name in by_precision(family.variants):
-            model = open_model(family.path(name), n_gpu_layers=options.n_gpu_layers)
+            model = open_sibling(family, name, options)
             models[name] = stack.enter_context(contextlib.closing(model))
         meter = stack.enter_context(AgreementMeter(models, reference, n_reply=n_reply, n_threads=options.n_threads))
         template = ChatTemplate(models[reference].chat_template, models[reference].vocab)

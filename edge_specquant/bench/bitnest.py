@@ -1,7 +1,7 @@
 """`bench bitnest FAMILY`: BitNest's tables here: speedup over F16, acceptance by workload, memory by context.
 
-BitNest keeps one file whose high plane is the draft; here the draft is a second file. The memory that nesting would
-save is shown as the target's file alone.
+BitNest keeps one file whose high plane is the draft. A family with a nested pair (`convert --nested`) is measured as
+such; besides, the pair of precisions as two files.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..gguf.collect import shipped_text
 from ..gguf.family import Family
+from ..gguf.nested import BASE, NESTED
 from ..params import SpeculationParams
 from ..runtime import EngineOptions
 from . import tables
@@ -90,8 +91,11 @@ def _methods(variants: Mapping[str, object], reference: str) -> Iterator[Method]
     if "q4" not in variants:
         return
     draft = SpeculationParams(draft="q4", n_draft=GAMMA, controller="fixed")
+    if NESTED in variants:
+        nested = SpeculationParams(draft=BASE, n_draft=GAMMA, controller="fixed")
+        yield Method("BitNest, nested here", "W4 -> W4+4", Setting(f"{BASE} -> {NESTED}", NESTED, nested))
     if "q8" in variants:
-        yield Method("BitNest's pair", "W4 -> W8", Setting("q4 -> q8", "q8", draft))
+        yield Method("BitNest's pair, two files", "W4 -> W8", Setting("q4 -> q8", "q8", draft))
     if reference not in ("q4", "q8"):
         yield Method("QuantSpec's pair", "W4 -> W16", Setting(f"q4 -> {reference}", reference, draft))
         adaptive = SpeculationParams(draft="lookup+q4")
@@ -159,6 +163,8 @@ def _memory(place: Workplace, reference: str) -> tuple[MemoryPoint, ...]:
         points.append(MemoryPoint("q8 alone", n_ctx, eight))
         if "q4" in place.variants:
             points.append(MemoryPoint("q4 -> q8, two files", n_ctx, eight + place.memory_bytes("q4", n_ctx)))
+        if NESTED in place.variants:
+            points.append(MemoryPoint("nested, draft inside", n_ctx, place.memory_bytes(NESTED, n_ctx)))
         points.append(MemoryPoint("q8 with an 8-bit KV cache (a nested draft needs no more weights)", n_ctx, eight_kv8))
     return tuple(points)
 

@@ -60,7 +60,7 @@ def floors_s(siblings: Mapping[str, Sibling], bandwidth: MeasuredBandwidth | Non
 def memory_points(place: Workplace, contexts: Sequence[int] = CONTEXTS) -> tuple[MemoryPoint, ...]:
     """Each sibling alone, and the reference with its 4-bit draft, by context length (with F16 KV caches)."""
     points = []
-    trained = max(place.siblings[name].card.n_ctx_train for name in place.variants)
+    trained = max(sibling.card.n_ctx_train for sibling in place.siblings.values())
     for n_ctx in (n for n in contexts if n <= max(trained, contexts[0])):
         by_name = {name: place.memory_bytes(name, n_ctx) for name in place.variants}
         points += [MemoryPoint(name, n_ctx, n_bytes) for name, n_bytes in by_name.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from ..gguf.nested import BASE, NESTED
 from ..params import SpeculationParams
 from ..routing.features import extract
 from ..routing.policy import Policy
@@ -11,7 +12,8 @@ from ..routing.router import route
 from .local_runs import Setting, alone
 
 FULL_PRECISION = ("f16", "bf16", "f32")
-ORDER = (*FULL_PRECISION, "q8", "q6", "q5", "q4", "q3", "q2")
+ORDER = (*FULL_PRECISION, "q8", NESTED, "q6", "q5", "q4", BASE, "q3", "q2")
+_DRAFTERS = ("q4", BASE, "q3", "q2")  # nothing of a family drafts faster than these decode
 
 
 def by_precision(variants: Collection[str]) -> list[str]:
@@ -25,10 +27,11 @@ def reference_of(variants: Collection[str]) -> str:
 
 
 def drafter_for(target: str, variants: Collection[str]) -> str | None:
-    """The smallest common sibling below the target: its model drafter; None when there is none."""
-    ranked = by_precision(variants)
-    below = [name for name in ranked[ranked.index(target) + 1 :] if name != target] if target in ranked else []
-    return "q4" if "q4" in below else below[-1] if below else None
+    """The 4-bit sibling of a larger target (of a nested one: the base inside it); None when there is none."""
+    if target in _DRAFTERS:
+        return None
+    wanted = (BASE,) if target == NESTED else _DRAFTERS
+    return next((name for name in wanted if name in variants), None)
 
 
 def speculation_settings(target: str, variants: Collection[str], *, controllers: Collection[str]) -> list[Setting]:
@@ -56,6 +59,9 @@ def full_settings(variants: Collection[str]) -> list[Setting]:
             params = SpeculationParams(draft=drafter, n_draft=n, controller="fixed")
             tokens = "1 draft token" if n == 1 else f"{n} draft tokens"
             settings.append(Setting(f"{reference} + {drafter}, {tokens}", reference, params))
+    if NESTED in variants and BASE in variants:
+        nested = SpeculationParams(draft=BASE, n_draft=3, controller="fixed")
+        settings.append(Setting(f"{NESTED} + {BASE}, 3 draft tokens", NESTED, nested))
     lookup = SpeculationParams(draft="lookup")
     settings.append(Setting(f"{reference} + lookup", reference, lookup))
     settings.append(Setting(f"{reference} default", reference, SpeculationParams(draft=chain_of(drafter))))
@@ -104,9 +110,10 @@ _ALONE = SpeculationParams(draft="none", n_draft=0)
 def router_of(policy_name: str, variants: Collection[str]) -> Callable[[str], RouteChoice]:
     """Routes by a policy, with the rule-based features: words stand for tokens. Raises PlanError, UsageError."""
     policy = Policy.load(policy_name)
+    available = tuple(name for name in variants if name not in (BASE, NESTED))
 
     def choose(prompt: str) -> RouteChoice:
-        found = route(extract(prompt, n_tokens=round(1.3 * len(prompt.split()))), policy, available=tuple(variants))
+        found = route(extract(prompt, n_tokens=round(1.3 * len(prompt.split()))), policy, available=available)
         return found.target, found.draft, found.controller
 
     return choose

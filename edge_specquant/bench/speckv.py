@@ -15,7 +15,6 @@ import numpy as np
 from ..engine.kv_cache import KVCache
 from ..engine.template import ChatTemplate
 from ..gguf.family import Family
-from ..native.opening import open_model
 from ..native.protocol import ContextParams, Model
 from ..placement.cost_curve import CostCurve
 from ..placement.here import probe_here
@@ -45,6 +44,7 @@ from .speckv_policies import (
 from .speckv_tables import DEFAULT, DIFFERENCES, PAPER, PolicyRow, policy_table, verdict
 from .statistics import mean_interval, paired_mean_difference
 from .tables import Table
+from .workplace import open_sibling
 
 N_CTX = 1024
 MAX_TOKENS = 64  # of each reply: every position costs eight draft forwards
@@ -187,7 +187,7 @@ def _opened(family: Family, options: EngineOptions) -> Iterator[tuple[dict[str, 
         models: dict[str, Model] = {}
         caches: dict[str, KVCache] = {}
         for name in by_precision(family.variants):
-            model = open_model(family.path(name), n_gpu_layers=options.n_gpu_layers)
+            model = open_sibling(family, name, options)
             models[name] = stack.enter_context(contextlib.closing(model))
             context = model.context(ContextParams(n_ctx=N_CTX, max_rows=16, n_threads=options.n_threads))
             caches[name] = KVCache(stack.enter_context(contextlib.closing(context)))

@@ -12,6 +12,8 @@ from typing import Any
 
 from ..engine.kv_cache import KVCache
 from ..gguf.family import Family
+from ..gguf.nested import BASE, NESTED
+from ..gguf.nested_open import open_any
 from ..native.opening import open_model
 from ..native.protocol import ContextParams, Model
 from ..params import MAX_DRAFT
@@ -56,12 +58,15 @@ class Workplace:
 
     def contestant(self, setting: Setting) -> Contestant:
         """A setting with its memory."""
-        needs = {setting.target, *setting.draft.split("+")} & set(self.siblings)
-        needs |= set(self.siblings) if setting.route else set()
-        return self.local.contestant(setting, sum(self.memory_bytes(name) for name in needs))
+        needs = {setting.target, *setting.draft.split("+")} & set(self.variants)
+        needs |= set(self.variants) - {NESTED, BASE} if setting.route else set()
+        shared = self.siblings[BASE].n_bytes if {NESTED, BASE} <= needs else 0
+        return self.local.contestant(setting, sum(self.memory_bytes(name) for name in needs) - shared)
 
     def memory_bytes(self, name: str, n_ctx: int | None = None, type_k: str = "f16", type_v: str = "f16") -> int:
-        """Weights, KV cache and buffers of one sibling, as the footprint has them."""
+        """Weights, KV cache and buffers of one sibling, as the footprint has them; a nested one with its base."""
+        if name == NESTED:
+            return self.memory_bytes(BASE, n_ctx, type_k, type_v) + self.family.variant(NESTED).n_bytes
         n_ctx = n_ctx or self.options.n_ctx or DEFAULT_N_CTX
         shape = ContextShape(n_ctx=n_ctx, type_k=type_k, type_v=type_v, max_rows=1 + MAX_DRAFT)
         is_arm = "asimd" in self.hardware.cpu.features
@@ -96,6 +101,8 @@ def open_workplace(
         energy: EnergyMeter = stack.enter_context(EnergySampler(meter)) if meter else NoEnergy()
         runtime = stack.enter_context(_runtime(family, options))
         decode_bytes = {name: sibling.n_decode_bytes for name, sibling in siblings.items()}
+        if NESTED in family.variants and BASE in siblings:
+            decode_bytes[NESTED] = decode_bytes[BASE] + family.variant(NESTED).n_bytes
         local = LocalRuns(runtime, decode_bytes=decode_bytes, energy=energy)
         notes = [] if meter else [f"energy is unknown: {'; '.join(reasons)}"]
         environment["energy_source"] = energy.source
@@ -115,15 +122,19 @@ def cost_curves(
         return measure_curves(caches, widths=widths)
 
 
+def open_sibling(family: Family, name: str, options: EngineOptions) -> Model:
+    """A model of its own, outside any runtime; the target of a nested pair comes with its base."""
+    if name == NESTED:
+        return open_any(family.path(name))
+    return open_model(family.path(name), n_gpu_layers=options.n_gpu_layers, use_extra_bufts=options.use_extra_bufts)
+
+
 @contextlib.contextmanager
 def open_cache(
     family: Family, name: str, options: EngineOptions, *, max_rows: int = 1, n_ctx: int = 512
 ) -> Iterator[KVCache]:
     """A cache over a sibling of its own, outside any runtime."""
-    model: Model = open_model(
-        family.path(name), n_gpu_layers=options.n_gpu_layers, use_extra_bufts=options.use_extra_bufts
-    )
-    with contextlib.closing(model):
+    with contextlib.closing(open_sibling(family, name, options)) as model:
         n_batch = min(512, n_ctx)
         params = ContextParams(n_ctx=n_ctx, n_batch=n_batch, max_rows=max_rows, n_threads=options.n_threads)
         context = model.context(params)
