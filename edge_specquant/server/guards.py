@@ -6,6 +6,7 @@ and no body, since both are the caller's text.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import ipaddress
 import json
@@ -42,7 +43,7 @@ def error_response(error: ApiError) -> JSONResponse:
     return JSONResponse(error.as_dict(), error.status, error.headers)
 
 
-class Guard:
+class Guard(abc.ABC):
     """A layer over an app. Subclasses say in `check` why a request goes no further, or pass it on changed."""
 
     def __init__(self, app: ASGIApp, live: Live) -> None:
@@ -58,9 +59,9 @@ class Guard:
                 return
         await self.app(scope, receive, send)
 
+    @abc.abstractmethod
     async def check(self, scope: Scope, receive: Receive) -> Receive:
-        """Raises ApiError to refuse."""
-        raise NotImplementedError
+        """What the app receives from. Raises ApiError to refuse."""
 
 
 class HostGuard(Guard):
