@@ -272,3 +272,50 @@ def test_a_very_long_paste_becomes_an_attachment_and_is_checked() -> None:
             assert len(chat.messages) == 2
 
     run(body())
+
+
+def test_copies_reach_the_clipboard_whole() -> None:
+    answer = "see\n\n```python\nprint('[x]')\n```\n\nand\n\n```\nsecond\n```\n"
+
+    async def body() -> None:
+        async with Rig({"f16": saying(answer)}).chat() as chat:
+            await chat.say("code?")
+            await chat.press("shift+tab", "c")
+            assert chat.app.clipboard == answer
+            await chat.press("b")
+            assert chat.app.clipboard.strip() == "print('[x]')"
+            await chat.press("b")
+            assert chat.app.clipboard.strip() == "second"
+            await chat.press("escape")
+            assert chat.screen.query_one(Prompt).has_focus
+
+    run(body())
+
+
+def test_deleting_a_message_can_be_undone() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("ok")}).chat() as chat:
+            await chat.say("one")
+            await chat.say("two")
+            await chat.press("shift+tab", "up", "d")
+            await chat.until(lambda: chat.messages == ["one", "ok"])
+            await chat.press("shift+tab", "u")
+            await chat.until(lambda: chat.messages == ["one", "ok", "two", "ok"])
+
+    run(body())
+
+
+def test_a_preset_is_kept_with_the_conversation() -> None:
+    async def body() -> None:
+        async with Rig({"f16": saying("ok")}).chat() as chat:
+            await chat.press("f2")
+            await chat.until(lambda: "System prompt" in chat.text)
+            await chat.press("down", "down", "enter")
+            await chat.say("hi")
+            conversation = chat.screen.dialogue.conversation
+            assert conversation is not None and conversation.preset == {"name": "concise"}
+            assert conversation.system.startswith("Answer in as few words")
+            request = chat.screen.dialogue.request(-1)
+            assert request.system == conversation.system and request.sampling.temperature == 0.3
+
+    run(body())

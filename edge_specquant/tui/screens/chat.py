@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Markdown, Static
 
 from ...errors import EdgeSpecQuantError
 from ...printable import shown
@@ -28,6 +28,7 @@ from ..reply import tokens_of
 from ..turns import Turns
 from ..widgets.banner import Banner
 from ..widgets.conversation_list import ConversationList
+from ..widgets.markdown_text import Chapter
 from ..widgets.message_view import MessageView
 from ..widgets.prompt import Prompt
 from ..widgets.stats_panel import StatsPanel
@@ -344,6 +345,13 @@ class ChatScreen(Screen[None]):
     @on(EngineNews)
     async def _hear(self, news: EngineNews) -> None:
         await self.news.hear(news)
+
+    @on(Markdown.LinkClicked)
+    def _clicked(self, event: Markdown.LinkClicked) -> None:
+        if isinstance(event, Chapter.CodeClicked):
+            self.message_actions.copy(event.href, "code block")
+        else:
+            self.tell(f"this link leads to {event.href}")
 
     @on(MessageView.Wanted)
     async def _message_wanted(self, wanted: MessageView.Wanted) -> None:
