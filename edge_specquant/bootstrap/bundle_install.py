@@ -88,7 +88,7 @@ def mismatches(about: dict[str, Any], machine: dict[str, Any]) -> list[str]:
         problems.append(f"it is for {about['platform']} and this is {machine['platform']}")
     needed, found = about["libc"], machine["libc"]
     if needed[0] and (needed[0] != found[0] or _numbers(found[1]) < _numbers(needed[1])):
-        problems.append(f"it needs {' '.join(needed)} or newer and here is {' '.join(found) or 'another C library'}")
+        problems.append(f"it needs {' '.join(needed)} or newer and here is {' '.join(found).strip() or 'another C library'}")
     if machine["cpu_flags"] is not None:
         missing = sorted(set(about["cpu_flags"]) - set(machine["cpu_flags"]))
         if missing:
