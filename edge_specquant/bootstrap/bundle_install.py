@@ -88,7 +88,8 @@ def mismatches(about: dict[str, Any], machine: dict[str, Any]) -> list[str]:
         problems.append(f"it is for {about['platform']} and this is {machine['platform']}")
     needed, found = about["libc"], machine["libc"]
     if needed[0] and (needed[0] != found[0] or _numbers(found[1]) < _numbers(needed[1])):
-        problems.append(f"it needs {' '.join(needed)} or newer and here is {' '.join(found).strip() or 'another C library'}")
+        seen = " ".join(found).strip() or "another C library"
+        problems.append(f"it needs {' '.join(needed)} or newer and here is {seen}")
     if machine["cpu_flags"] is not None:
         missing = sorted(set(about["cpu_flags"]) - set(machine["cpu_flags"]))
         if missing:
@@ -147,9 +148,11 @@ def _place_family(source: Path, python: Path, *, dry_run: bool) -> None:
     if dry_run:
         print(f"family: {source.name}")
         return
-    asked = subprocess.run([str(python), "-c", _FAMILIES], capture_output=True, text=True, check=False)
+    # Isolated: a clone in the current folder must not answer in place of what was installed.
+    asked = subprocess.run([str(python), "-I", "-c", _FAMILIES], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
-        raise ProblemError(f"the installed program does not start: {asked.stderr.strip().splitlines()[-1:]}")
+        said = (asked.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise ProblemError(f"the installed program does not start: {said}")
     target = Path(asked.stdout.strip()) / source.name
     print(f"family: {target}", flush=True)
     if target.exists():
