@@ -25,7 +25,8 @@ LAYERS = (
     {"engine", "routing", "store"},
     {"runtime"},
     {"server", "tui", "bench"},
-    {"cli", "__main__"},
+    {"cli"},
+    {"__main__"},
 )
 GROUND = 1
 FOREIGN = {
