@@ -70,7 +70,7 @@ class NestedModel:
     """The target of a nested family: base and residual together. Takes over its share of the base.
 
     use_kernel None takes the compiled kernel where there is one. Without `with_residual` it is the draft: the base
-    alone, by the kernel too, which beats the engine's own products. A target whose base is on a GPU is a UsageError.
+    alone, by the kernel where that beats the engine. A target whose base is on a GPU is a UsageError.
     """
 
     def __init__(
@@ -153,4 +153,7 @@ class NestedContext(NativeContext):
 def _usable_kernel(planes: Sequence[Plane], with_residual: bool) -> Kernel | str:
     if with_residual and any(plane.kind != TIED for plane in planes):
         return "the kernel computes tied residuals only"
-    return kernel()
+    found = kernel()
+    if not with_residual and isinstance(found, Kernel) and not found.suits_the_base_alone:
+        return "the engine's own products are faster for the base alone"
+    return found

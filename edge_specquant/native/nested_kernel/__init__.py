@@ -41,7 +41,13 @@ class Kernel:
 
     @property
     def name(self) -> str:
+        """The instruction set."""
         return LEVELS[self.level]
+
+    @property
+    def suits_the_base_alone(self) -> bool:
+        """Whether it beats the engine's own Q4_0 products, measured: with VNNI by a quarter to a half, with AVX2 not."""
+        return LEVELS[self.level] == "AVX-512 VNNI"
 
 
 @functools.cache
@@ -58,10 +64,12 @@ def kernel() -> Kernel | str:
         library = _declared(ctypes.CDLL(str(built)))
     except OSError as error:
         return f"the nested kernel cannot be loaded: {error}"
-    for level in dict.fromkeys((library.esq_best_level(), 0)):
-        if is_right(library, level):
-            return Kernel(library, level)
-    return "the nested kernel computes wrongly when compiled on this machine"
+    level = library.esq_best_level()
+    if level == 0:  # plain C is a reference, far behind the engine's own products
+        return "the nested kernel has no code for this processor's instruction sets; the slower way without it is taken"
+    if not is_right(library, level):
+        return f"the nested kernel ({LEVELS[level]}) computes wrongly when compiled on this machine"
+    return Kernel(library, level)
 
 
 def is_right(library: Any, level: int) -> bool:
