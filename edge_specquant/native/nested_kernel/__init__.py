@@ -46,7 +46,7 @@ class Kernel:
 
     @property
     def suits_the_base_alone(self) -> bool:
-        """Whether it beats the engine's own Q4_0 products, measured: with VNNI by a quarter to a half, with AVX2 not."""
+        """Whether it beats the engine's own Q4_0 products, measured: with VNNI by up to a half, with AVX2 not."""
         return LEVELS[self.level] == "AVX-512 VNNI"
 
 
