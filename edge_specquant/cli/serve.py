@@ -36,7 +36,9 @@ _FLAGS = {
 @click.option("--host", metavar="ADDRESS", help="Where to listen [127.0.0.1]; elsewhere than loopback needs a key.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port [8080]; 0 is any free one.")
 @click.option("--api-key", metavar="KEY", help="Clients must send it. EDGE_SPECQUANT_SERVER_API_KEY keeps it private.")
-@click.option("--parallel", type=click.IntRange(1, 64), help="Replies written at the same time [4].")
+@click.option(
+    "--parallel", type=click.IntRange(1, 64), help="Replies written at the same time [4; 1 for large models]."
+)
 @click.option("--queue", type=click.IntRange(1), help="Requests that may wait [32]; more get 429.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Longest time of a request [600].")
 @click.option("--cors-origin", multiple=True, metavar="ORIGIN", help="A browser origin that may call; '*' is any.")
@@ -59,6 +61,7 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
         from ..server import logs, serve, setup
     except ImportError as error:
         raise SetupError(f"the server needs '{error.name}'; run: pip install 'edge-specquant[server]'") from error
+    from ..gguf.convert import ensure_family
     from ..runtime import EngineOptions, Runtime
     from ._progress import step_progress
 
@@ -75,21 +78,22 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
 
     logs.to_stream(level=settings.log.level)
     listener = serve.listen(address)
-    engine = EngineOptions(
-        n_ctx=settings.engine.n_ctx,
-        n_batch=settings.engine.n_batch,
-        n_threads=settings.engine.n_threads or 0,
-        n_gpu_layers=settings.engine.n_gpu_layers or 0,
-        target=settings.chat.target,
-        draft=settings.chat.draft,
-        n_parallel=settings.server.parallel,
-    )
+    name = family or settings.chat.family or "demo"
     policy = None if settings.chat.target else settings.chat.policy or DEFAULT_POLICY
     opening = Runtime.local if in_process else Runtime.process
     with listener:
         with step_progress() as progress:
-            runtime = opening(family or settings.chat.family or "demo", engine, progress)
-        with runtime:
+            opened = ensure_family(name, progress)
+        engine = EngineOptions(
+            n_ctx=settings.engine.n_ctx,
+            n_batch=settings.engine.n_batch,
+            n_threads=settings.engine.n_threads or 0,
+            n_gpu_layers=settings.engine.n_gpu_layers or 0,
+            target=settings.chat.target,
+            draft=settings.chat.draft,
+            n_parallel=settings.server.parallel or setup.default_parallel(opened),
+        )
+        with opening(name, engine) as runtime:
             setup.warm_up(runtime)
             serve.run(setup.services_for(runtime, options, policy=policy), listener, reload, _announce)
 

@@ -59,7 +59,7 @@ class ServerSettings:
     host: str = _setting("127.0.0.1", "address to listen on; another than loopback needs an API key")
     port: int = _setting(8080, "port to listen on; 0 is any free one")
     api_key: str | None = _setting(None, "clients must send it", is_secret=True)
-    parallel: int = _setting(4, "replies written at the same time, in mixed batches")
+    parallel: int | None = _setting(None, "replies written at the same time, in mixed batches")
     queue: int = _setting(32, "requests that may wait; more are refused with 429")
     timeout_s: float | None = _setting(None, "longest time of a request in seconds")
     drain_s: float = _setting(30.0, "seconds that running answers have when the server is told to end")

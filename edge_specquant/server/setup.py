@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from ..config.settings import ServerSettings
+from ..gguf.family import Family
 from ..native.protocol import Model
 from ..request import Request
 from ..runtime import Runtime
@@ -15,6 +16,8 @@ from .engine import Engine
 from .metrics import Metrics
 from .options import DEFAULT_TIMEOUT_S, Live, ServerOptions
 from .pieces import Pieces, vocabulary_of
+
+SMALL_BYTES, SMALL_PARALLEL = 3 << 30, 4
 
 
 def options_from(settings: ServerSettings, extra: Mapping[str, object] | None = None) -> ServerOptions:
@@ -49,6 +52,12 @@ def services_for(
     live, metrics = Live(options), Metrics()
     pieces = Pieces(vocabulary or (lambda: vocabulary_of(runtime.family)))
     return Services(Engine(runtime, live, metrics, runtime.options.n_parallel), catalog, pieces, live, metrics)
+
+
+def default_parallel(family: Family) -> int:
+    """Replies at a time where the settings name no number: each needs KV cells of its own, so large models take one."""
+    largest = max(variant.n_bytes for variant in family.variants.values())
+    return SMALL_PARALLEL if largest < SMALL_BYTES else 1
 
 
 def warm_up(runtime: Runtime) -> None:
