@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -101,7 +102,7 @@ class Rig:
             open_store=lambda: self.store,
             request_fields=self.request_fields,
             family=self.family,
-            preferences_path=(self.folder / "chat.json") if self.folder else Path("nowhere") / "chat.json",
+            preferences_path=(self.folder or Path(tempfile.mkdtemp())) / "chat.json",
         )
         app = ChatApp(settings)
         try:

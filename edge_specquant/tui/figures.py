@@ -83,7 +83,7 @@ def _route(facts: FamilyFacts | None, end: ReplyEnd | None) -> Rows:
     if end and end.stats and end.stats.n_draft_reason:
         rows.append(("n_draft", end.stats.n_draft_reason))
     notices = (*(facts.notices if facts else ()), *(end.notices if end else ()))
-    return rows + [("", notice) for notice in notices]
+    return rows + [("", notice) for notice in dict.fromkeys(notices)]
 
 
 def _memory(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,23 +25,24 @@ from .widgets.prompt import Prompt
 
 DEFAULT_FILE = Path("docs/images/chat.svg")
 SIZE = (120, 40)
-PATIENCE_S = 900.0
+PATIENCE_S = 300.0
 QUESTIONS = (
-    "Write a Python function that counts the words in a file.",
     "Why do lighthouses have different flash patterns? Answer in two sentences.",
+    "Write a Python function that counts the words in a file.",
 )
 
 
 def main(arguments: list[str]) -> None:
     """Writes one picture."""
     path = Path(arguments[0]) if arguments else DEFAULT_FILE
-    svg = asyncio.run(draw(QUESTIONS))
+    with tempfile.TemporaryDirectory() as folder:
+        svg = asyncio.run(draw(QUESTIONS, Path(folder) / "chat.json"))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text_whole(path, svg)
     print(path)
 
 
-async def draw(questions: tuple[str, ...]) -> str:
+async def draw(questions: tuple[str, ...], preferences_path: Path) -> str:
     """The chat after these questions, as SVG. Takes the conversation from nowhere and keeps it nowhere."""
     app = ChatApp(
         ChatSettings(
@@ -52,7 +54,7 @@ async def draw(questions: tuple[str, ...]) -> str:
                 "max_tokens": 90,
             },
             family="demo",
-            preferences_path=Path(),
+            preferences_path=preferences_path,
             read_vitals=read_vitals,
         )
     )

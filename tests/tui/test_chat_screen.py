@@ -61,7 +61,7 @@ def test_control_characters_reach_no_terminal(colours: bool) -> None:
 
 def test_escape_stops_an_answer_and_keeps_what_was_said() -> None:
     async def body() -> None:
-        async with Rig({"f16": endless}, pause_s=0.01, max_tokens=None).chat() as chat:
+        async with Rig({"f16": endless}, pause_s=0.02, max_tokens=None, draft="none").chat() as chat:
             await chat.say("go", wait=False)
             await chat.until(lambda: len(chat.screen.turns.reply.text) > 5)  # type: ignore[union-attr]
             await chat.press("escape")
@@ -75,7 +75,7 @@ def test_escape_stops_an_answer_and_keeps_what_was_said() -> None:
 
 
 def test_quitting_in_mid_answer_is_quick_and_keeps_it() -> None:
-    rig = Rig({"f16": endless}, pause_s=0.01, max_tokens=None)
+    rig = Rig({"f16": endless}, pause_s=0.02, max_tokens=None, draft="none")
     kept: list[str] = []
 
     async def body() -> None:

@@ -12,6 +12,7 @@ from edge_specquant.errors import FamilyError
 from edge_specquant.runtime import Runtime
 from edge_specquant.store import Store
 from edge_specquant.store.portable import from_json_text
+from edge_specquant.tui.choices import PATH
 from edge_specquant.tui.engine import Progress
 from edge_specquant.tui.screens.welcome import Welcome
 from edge_specquant.tui.widgets.conversation_list import ConversationList
@@ -114,6 +115,15 @@ def test_export_writes_what_the_name_says_and_overwrites_nothing(tmp_path: Path)
     run(body())
 
 
+async def choose_path(chat: Chat) -> None:
+    welcome = chat.app.screen
+    assert isinstance(welcome, Welcome)
+    entries = welcome.query_one("#choices", OptionList)
+    entries.highlighted = welcome.choices.index(PATH)
+    entries.focus()
+    await chat.press("enter")
+
+
 def test_first_run_offers_choices_and_shows_progress_and_failure() -> None:
     attempts: list[tuple[str, bool]] = []
     rig = Rig({"f16": saying("hello")}, family=None)
@@ -131,12 +141,12 @@ def test_first_run_offers_choices_and_shows_progress_and_failure() -> None:
         async with rig.chat(wait=False) as chat:
             await chat.until(lambda: isinstance(chat.app.screen, Welcome))
             await chat.until(lambda: "A file or folder of yours" in chat.text)
-            await chat.press("end", "enter")
+            await choose_path(chat)
             await chat.until(lambda: "Which file or folder?" in chat.text)
             chat.app.screen.query_one("#line", Input).value = "bad"
             await chat.press("enter")
             await chat.until(lambda: "there is no [family] 'bad'" in chat.text)
-            await chat.press("end", "enter")
+            await choose_path(chat)
             await chat.until(lambda: "Which file or folder?" in chat.text)
             chat.app.screen.query_one("#line", Input).value = "good.gguf"
             await chat.press("enter")

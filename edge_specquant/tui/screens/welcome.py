@@ -46,7 +46,7 @@ class Welcome(ModalScreen[None]):
 
     def __init__(self, choices: Sequence[Choice] = (), *, working: bool = False) -> None:
         super().__init__()
-        self._choices = list(choices)
+        self.choices = list(choices)
         self._working = working
 
     def compose(self) -> ComposeResult:
@@ -62,16 +62,16 @@ class Welcome(ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Draws what there is."""
-        self.set_choices(self._choices)
+        self.set_choices(self.choices)
         self._set_working(self._working)
 
     def set_choices(self, choices: Sequence[Choice]) -> None:
         """Another list."""
-        self._choices = list(choices)
+        self.choices = list(choices)
         entries = self.query_one(OptionList)
         entries.clear_options()
-        entries.add_options([_option(choice) for choice in self._choices])
-        entries.highlighted = 0 if self._choices else None
+        entries.add_options([_option(choice) for choice in self.choices])
+        entries.highlighted = 0 if self.choices else None
         if not self._working:
             entries.focus()
 
@@ -98,7 +98,7 @@ class Welcome(ModalScreen[None]):
 
     @on(OptionList.OptionSelected, "#choices")
     def _selected(self, event: OptionList.OptionSelected) -> None:
-        choice = self._choices[event.option_index]
+        choice = self.choices[event.option_index]
         if choice.source:
             self._choose(choice.source, choice.convert)
         else:
