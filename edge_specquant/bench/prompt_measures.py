@@ -14,7 +14,7 @@ from pathlib import Path
 from ..engine.template import ChatTemplate
 from ..errors import ContextFullError, FamilyError, FileError
 from ..gguf.family import Family
-from ..native.opening import open_model
+from ..gguf.nested_open import open_sibling
 from ..native.protocol import Model
 from ..routing.features import extract
 from ..routing.measured import Measured, SiblingMeasure, append_measured, read_measured
@@ -103,7 +103,7 @@ def _opened(family: Family, names: list[str], options: MeasureOptions) -> Iterat
     with contextlib.ExitStack() as stack:
         models: dict[str, Model] = {}
         for name in names:
-            models[name] = open_model(family.path(name), n_gpu_layers=options.n_gpu_layers)
+            models[name] = open_sibling(family, name, n_gpu_layers=options.n_gpu_layers)
             stack.callback(models[name].close)
         yield models
 

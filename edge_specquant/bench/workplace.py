@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..engine.kv_cache import KVCache
+from ..gguf import nested_open
 from ..gguf.family import Family
 from ..gguf.nested import BASE, NESTED
-from ..gguf.nested_open import open_any
 from ..native.opening import open_model
 from ..native.protocol import ContextParams, Model
 from ..params import MAX_DRAFT
@@ -123,9 +123,9 @@ def cost_curves(
 
 
 def open_sibling(family: Family, name: str, options: EngineOptions) -> Model:
-    """A model of its own, outside any runtime; the target of a nested pair comes with its base."""
-    if name == NESTED:
-        return open_any(family.path(name))
+    """A model of its own, outside any runtime; the siblings of a nested pair are computed as a runtime does."""
+    if name in (BASE, NESTED):
+        return nested_open.open_sibling(family, name, n_gpu_layers=options.n_gpu_layers)
     return open_model(family.path(name), n_gpu_layers=options.n_gpu_layers, use_extra_bufts=options.use_extra_bufts)
 
 

@@ -18,7 +18,7 @@ def certify_family(family: str, as_json: bool) -> bool:
     from ..engine.certify import WIDTHS
     from ..engine.strictness import certificate
     from ..gguf.convert import ensure_family
-    from ..native.opening import open_model
+    from ..gguf.nested_open import open_sibling
     from ..native.protocol import ContextParams
     from ..placement.here import usable_threads
     from ._progress import step_progress
@@ -28,7 +28,7 @@ def certify_family(family: str, as_json: bool) -> bool:
         opened = ensure_family(family, report)
         for number, name in enumerate(opened.variants):
             report("certifying", number, len(opened.variants))
-            with open_model(opened.path(name)) as model:
+            with open_sibling(opened, name) as model:
                 params = ContextParams(n_ctx=N_CTX, n_batch=64, max_rows=max(WIDTHS), n_threads=usable_threads())
                 with model.context(params) as context:
                     found[name] = certificate(context, model.vocab, None)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from ..gguf.family import Family
     from ..placement.calibrate import Calibration
     from ._progress import StepProgress
 
@@ -37,9 +36,8 @@ def command(family: str, variants: str | None, n_threads: int, n_gpu_layers: int
         names = variants.split(",") if variants else list(opened.variants)
         made: dict[str, Calibration] = {}
         for name in names:
-            made[opened.variant(name).name] = _calibrate(
-                opened.path(name), opened.variant(name).name, n_threads, n_gpu_layers, passes, report
-            )
+            variant = opened.variant(name).name
+            made[variant] = _calibrate(opened, variant, n_threads, n_gpu_layers, passes, report)
     if as_json:
         click.echo(json.dumps({name: each.as_dict() for name, each in made.items()}))
         return
@@ -47,21 +45,21 @@ def command(family: str, variants: str | None, n_threads: int, n_gpu_layers: int
 
 
 def _calibrate(
-    path: Path, variant: str, n_threads: int, n_gpu_layers: int, passes: int, report: StepProgress
+    family: Family, variant: str, n_threads: int, n_gpu_layers: int, passes: int, report: StepProgress
 ) -> Calibration:
-    from ..native.opening import open_model
+    from ..gguf.nested_open import open_sibling
     from ..native.protocol import ContextParams
     from ..params import MAX_DRAFT
     from ..placement.calibrate import FULL_DEPTHS, calibrate, keep, kept_path
 
-    with open_model(path, n_gpu_layers=n_gpu_layers) as model:
+    with open_sibling(family, variant, n_gpu_layers=n_gpu_layers) as model:
         n_ctx = min(model.n_ctx_train or 2048, max(FULL_DEPTHS) + 64)
         params = ContextParams(n_ctx=n_ctx, n_batch=min(512, n_ctx), max_rows=1 + MAX_DRAFT, n_threads=n_threads)
         with model.context(params) as context:
             made = calibrate(
                 context, n_passes=passes, progress=lambda what, done, total: report(f"{variant}: {what}", done, total)
             )
-    keep(kept_path(path, n_threads, n_gpu_layers), made)
+    keep(kept_path(family.variant(variant).path, n_threads, n_gpu_layers), made)
     return made
 
 

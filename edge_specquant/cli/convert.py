@@ -79,6 +79,10 @@ def command(
                 )
     if dry_run:
         _print_plan(plan, as_json)
+        if nested and not as_json:
+            click.echo(
+                "and the nested pair, base and target: 8.5 bits a weight together (9 or 13 with a free residual)"
+            )
     else:
         _print_family(family, as_json)
 

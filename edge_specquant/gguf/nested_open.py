@@ -8,7 +8,8 @@ from ..native.model import NativeModel
 from ..native.nested import NestedModel, SharedModel
 from ..native.opening import open_model
 from .container import read_container
-from .nested import is_residual, read_planes
+from .family import Family
+from .nested import BASE, NESTED, is_residual, read_planes
 
 BASE_USES_MMAP = False
 """The engine repacks a Q4_0 base into memory of its own: a mapping of the file beside it would be held twice."""
@@ -32,6 +33,17 @@ def open_nested(
     except BaseException:
         shared.close()
         raise
+
+
+def open_sibling(family: Family, name: str, *, n_gpu_layers: int = 0) -> NativeModel | NestedModel:
+    """A sibling of its own, outside any runtime: both siblings of a nested pair as a runtime would compute them.
+
+    Raises FamilyError, GGUFError, ModelLoadError.
+    """
+    path = family.path(name)
+    if name not in (BASE, NESTED) or not {BASE, NESTED} <= family.variants.keys() or n_gpu_layers:
+        return open_any(path) if name == NESTED else open_model(path, n_gpu_layers=n_gpu_layers)
+    return open_nested(family.path(NESTED), with_residual=name == NESTED)
 
 
 def open_any(path: Path) -> NativeModel | NestedModel:
