@@ -48,7 +48,7 @@ def _talk_plainly(family: str, system: str | None, flags: dict[str, Any]) -> Non
 
     engine = take_engine(flags)
     with step_progress() as progress:
-        runtime = Runtime.local(family, engine, progress)
+        runtime = Runtime.process(family, engine, progress)
     with runtime:
         PlainChat(runtime, system, **take_request_fields(flags)).loop()
 

@@ -40,7 +40,7 @@ def command(
     engine, fields = replace(take_engine(flags), record=record, record_task=task), take_request_fields(flags)
     request = Request(prompt=_prompt(prompt), **fields, **flags)
     with step_progress() as progress:
-        runtime = Runtime.local(family, engine, progress)
+        runtime = Runtime.process(family, engine, progress)
     texts: list[str] = []
     token_ids: list[int] = []
     logprobs: list[TokenLogprobs] = []

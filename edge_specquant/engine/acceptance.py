@@ -15,6 +15,7 @@ _CONFIDENCE_STEPS = (0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96, 0.99)
 _CONFIDENCE_PRIORS = (0.15, 0.3, 0.45, 0.6, 0.72, 0.83, 0.91, 0.96, 0.99)
 _MATCH_STEPS = (3, 4, 6, 9, 16, 24)
 _MATCH_PRIORS = (0.25, 0.38, 0.5, 0.65, 0.8, 0.9, 0.95)
+_AVERAGE_PRIOR = 0.9  # hopeful: what is never tried is never learnt, and the ledger pays for being wrong
 _PRIOR_WEIGHT = 3.0
 _REMEMBERED = 60.0  # evidence beyond so many outcomes forgets the oldest
 _AGEING = 0.985  # evidence kept per token written without asking the drafter
@@ -79,7 +80,7 @@ class Acceptance:
         return self._classes.setdefault((signals.source, number), _Beta(prior))
 
     def _average(self, source: str) -> _Beta:
-        return self._running.setdefault(source, _Beta(0.8))
+        return self._running.setdefault(source, _Beta(_AVERAGE_PRIOR))
 
 
 def _step(value: float, steps: tuple[float, ...], priors: tuple[float, ...]) -> tuple[int, float]:
