@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from ..engine.template import with_bos
 from ..errors import ContextFullError, PromptTooLongError
 from ..gguf.family import Family
@@ -27,7 +29,7 @@ from .scoring import log_likelihoods
 from .settings import reference_of
 from .statistics import Interval, proportion, ratio_interval
 from .tables import Table
-from .tasks import Task, scored_prompt
+from .tasks import Task, open_prompt, scored_prompt
 from .workplace import open_cache, open_workplace
 
 
@@ -88,21 +90,37 @@ def evaluate(
         return _result(family, place.environment, task, target, answers, scored, notes)
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Question by question, whether the right choice is the likeliest: by its letter, and by its text a character."""
+
+    by_letter: tuple[bool, ...]
+    by_text: tuple[bool, ...]
+
+
 def score_choices(
     family: Family, options: EngineOptions, target: str, questions: Sequence[Question], say: Say
-) -> list[bool]:
-    """Whether the right letter is the likeliest continuation, question by question."""
-    found: list[bool] = []
+) -> Scored:
+    """Scores the choices as continuations. Small models favour one letter whatever is asked: the text tells more."""
     with open_model(family.path(target), vocab_only=True) as model:
-        letters = [model.vocab.tokenize(f" {letter}") for letter in LETTERS]
-        prompts = [with_bos(model.vocab.tokenize(scored_prompt(one)), model.vocab) for one in questions]
-    n_ctx = max(map(len, prompts)) + max(map(len, letters))
-    with open_cache(family, target, options, n_ctx=n_ctx, max_rows=max(map(len, letters))) as cache:
-        for number, (question, prompt) in enumerate(zip(questions, prompts, strict=True)):
+        vocab = model.vocab
+        letters = [vocab.tokenize(f" {letter}") for letter in LETTERS]
+        asked = [with_bos(vocab.tokenize(scored_prompt(one)), vocab) for one in questions]
+        open_asked = [with_bos(vocab.tokenize(open_prompt(one)), vocab) for one in questions]
+        texts = [[vocab.tokenize(f" {choice}") for choice in one.choices] for one in questions]
+    longest = max(len(tokens) for some in (letters, *texts) for tokens in some)
+    by_letter: list[bool] = []
+    by_text: list[bool] = []
+    n_ctx = max(map(len, (*asked, *open_asked))) + longest
+    with open_cache(family, target, options, n_ctx=n_ctx, max_rows=longest) as cache:
+        for number, question in enumerate(questions):
             say(f"scoring question {number + 1} of {len(questions)}")
-            scores = log_likelihoods(cache, prompt, letters)
-            found.append(LETTERS[int(scores.argmax())] == question.letter)
-    return found
+            right = LETTERS.index(question.letter or LETTERS[0])
+            by_letter.append(int(log_likelihoods(cache, asked[number], letters).argmax()) == right)
+            scores = log_likelihoods(cache, open_asked[number], texts[number])
+            lengths = np.array([len(choice) for choice in question.choices])
+            by_text.append(int((scores / lengths).argmax()) == right)
+    return Scored(tuple(by_letter), tuple(by_text))
 
 
 def _result(
@@ -111,13 +129,14 @@ def _result(
     task: Task,
     target: str,
     answers: Sequence[Answer],
-    scored: Sequence[bool] | None,
+    scored: Scored | None,
     notes: tuple[str, ...],
 ) -> Result:
     n_different = sum(not answer.same for answer in answers)
     speedup = ratio_interval([[ratio] for answer in answers if (ratio := _speedup(answer))])
     accuracy = {
-        "log-likelihood of the choices": _share(scored) if scored is not None else None,
+        "log-likelihood of the letters": _share(scored.by_letter) if scored else None,
+        "log-likelihood of the choices": _share(scored.by_text) if scored else None,
         "target alone": _share([a.right_alone for a in answers]),
         "with speculation": _share([a.right_drafted for a in answers]),
     }
@@ -128,7 +147,7 @@ def _result(
     rows = [
         (name, tables.share_interval(found), *(compared if name == "with speculation" else (tables.UNKNOWN,) * 3))
         for name, found in accuracy.items()
-        if found is not None or scored is not None or "choices" not in name
+        if found is not None or "likelihood" not in name
     ]
     columns = ("how", "accuracy [95 %]", "different replies", "speed, x target alone", "acceptance")
     sentence = _sentence(n_different, len(answers), task)

@@ -35,6 +35,11 @@ def scored_prompt(question: Question) -> str:
     return f"{head}\n\n{_listed(question)}\nAnswer:"
 
 
+def open_prompt(question: Question) -> str:
+    """The question without its choices, which are scored as continuations."""
+    return f"Question: {question.text}\nAnswer:"
+
+
 def letter_of(reply: str) -> str | None:
     """The first single capital A to D; None when there is none."""
     found = _LETTER.search(reply)

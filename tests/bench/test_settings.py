@@ -72,7 +72,7 @@ def test_routes_become_parameters() -> None:
     choose = router_of("paper", ("f16", "q8", "q4", "base", "nested"))
     for prompt in (
         "What is 2 + 2?",
-        "Explain step by step why the proof of the theorem, which Gauss gave, needs primes.",
+        "Explain step by step why the proof that Gauss gave needs primes.",
     ):
         choice = choose(prompt)
         assert choice[0] == "f16" and choice[1] in ("q4", "q8", "none")
