@@ -14,8 +14,9 @@ from typing import Any
 from ..errors import UsageError
 from .context import NativeContext
 from .model import NativeModel
-from .nested_hooks import Hook, KernelHook, PlainHook, PlaneFiles
+from .nested_hooks import Hook, KernelHook, PlaneFiles
 from .nested_kernel import Kernel, kernel
+from .nested_plain import PlainHook
 from .nested_planes import TIED, Plane
 from .protocol import ContextParams
 from .vocab import NativeVocab
