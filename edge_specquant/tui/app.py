@@ -21,7 +21,8 @@ from .dialogue import Dialogue, RequestFields
 from .engine import Engine, Opener
 from .news import Counted, EngineNews, Loading, NoFamily, Ready, Trouble
 from .preferences import Preferences
-from .screens.chat import NARROW_CELLS, WIDE_CELLS, ChatScreen
+from .screens.chat import ChatScreen
+from .screens.conversation_screen import NARROW_CELLS, WIDE_CELLS
 from .screens.keys import Keys
 from .screens.welcome import Welcome
 from .turns import Turns

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...units import format_bytes, format_rate
 from ..news import Arrived, Ended, EngineNews, Loading, NoFamily, Prefilling, Ready, Trouble
 from ..widgets.top_line import TopLine
-
-if TYPE_CHECKING:
-    from .chat import ChatScreen
+from .conversation_screen import ConversationScreen
 
 AGAIN = "Ctrl+R answers again"
 
@@ -17,7 +13,7 @@ AGAIN = "Ctrl+R answers again"
 class ChatNews:
     """Belongs to one chat screen."""
 
-    def __init__(self, screen: ChatScreen) -> None:
+    def __init__(self, screen: ConversationScreen) -> None:
         self._screen = screen
         self._loading = True
 
@@ -38,11 +34,6 @@ class ChatNews:
             self._loading = False
             self._state("no model", busy=True)
             self._screen.complain(news.text if isinstance(news, Trouble) else news.reason, "F3 chooses a model")
-
-    def begun(self) -> None:
-        """An answer was asked for."""
-        if not self._loading:
-            self._state("reading", busy=True)
 
     def stopping(self) -> None:
         """Somebody pressed stop."""
@@ -98,7 +89,7 @@ class ChatNews:
         self._state("ready" if facts is None else f"{facts.target} + {facts.draft} ready", busy=False)
 
     def _state(self, text: str, *, busy: bool) -> None:
-        self._screen.query_one(TopLine).show_state(text, busy=busy)
+        self._screen.show_state(text, busy=busy)
 
 
 def progress_text(news: Loading) -> str:

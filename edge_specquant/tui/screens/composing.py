@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from textual.widgets import Static
 
 from ...errors import EdgeSpecQuantError
@@ -13,16 +11,14 @@ from ..attachments import Attachment, read_attachment, with_attachments
 from ..presets import Preset
 from ..widgets.prompt import Prompt
 from .ask_line import AskLine
+from .conversation_screen import ConversationScreen
 from .preset_window import PresetWindow
-
-if TYPE_CHECKING:
-    from .chat import ChatScreen
 
 
 class Composing:
     """What will go out with the next Enter."""
 
-    def __init__(self, screen: ChatScreen) -> None:
+    def __init__(self, screen: ConversationScreen) -> None:
         self._screen = screen
         self.attachments: tuple[Attachment, ...] = ()
         self.editing: Message | None = None

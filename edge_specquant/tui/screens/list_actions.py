@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...errors import EdgeSpecQuantError, FileError
 from ...store import Deletion, Store
 from ..widgets.conversation_list import ConversationList
 from .ask_line import AskLine
-
-if TYPE_CHECKING:
-    from .chat import ChatScreen
+from .conversation_screen import ConversationScreen
 
 
 class ListActions:
     """Holds the deletions that can be undone, newest last."""
 
-    def __init__(self, screen: ChatScreen) -> None:
+    def __init__(self, screen: ConversationScreen) -> None:
         self._screen = screen
         self.deletions: list[Deletion] = []
         self._doings: dict[str, Callable[[Store, int], None]] = {

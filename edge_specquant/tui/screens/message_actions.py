@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ...store import Message
 from ..clipboard import copy_to_system
 from ..widgets.message_view import MessageView
 from ..widgets.prompt import Prompt
 from .branches import Branches
-
-if TYPE_CHECKING:
-    from .chat import ChatScreen
+from .composing import Composing
+from .conversation_screen import ConversationScreen
+from .list_actions import ListActions
 
 
 class MessageActions:
     """Acts on the message whose view was focused, or on the last answer."""
 
-    def __init__(self, screen: ChatScreen) -> None:
-        self._screen = screen
+    def __init__(self, screen: ConversationScreen, composing: Composing, list_actions: ListActions) -> None:
+        self._screen, self._composing, self._list_actions = screen, composing, list_actions
 
     async def obey(self, wanted: MessageView.Wanted) -> None:
         """Does what a key on a message asked for."""
@@ -43,7 +42,7 @@ class MessageActions:
         elif wanted.what == "delete":
             await self._delete(message)
         elif wanted.what == "undo":
-            screen.list_actions.undo()
+            self._list_actions.undo()
 
     def copy(self, text: str, what: str) -> None:
         """To the terminal's clipboard (OSC 52) and the system's."""
@@ -104,7 +103,7 @@ class MessageActions:
 
     def _edit(self, message: Message) -> None:
         if message.role == "user":
-            self._screen.composing.edit(message)
+            self._composing.edit(message)
         else:
             self._screen.tell("only your own messages can be edited; r answers again")
 
@@ -116,7 +115,7 @@ class MessageActions:
 
     async def _delete(self, message: Message) -> None:
         deletion = self._screen.dialogue.store.delete_message(message.id)
-        self._screen.list_actions.deletions.append(deletion)
+        self._list_actions.deletions.append(deletion)
         await self._screen.draw_conversation()
         self._screen.query_one(Prompt).focus()
         self._screen.tell("deleted the message and all below it; u on a message brings them back")
