@@ -1,10 +1,10 @@
 """edge_specquant: one checkpoint in, a family of GGUF siblings out, and the fastest honest way to chat with them.
 
-    import edge_specquant
+import edge_specquant
 
-    with edge_specquant.Runtime.process("demo") as runtime:
-        for event in runtime.generate("Why is the sky blue?"):
-            print(event.text, end="", flush=True)
+with edge_specquant.Runtime.process("demo") as runtime:
+    for event in runtime.generate("Why is the sky blue?"):
+        print(event.text, end="", flush=True)
 """
 
 from __future__ import annotations

@@ -1,29 +1,29 @@
 """The whole error tree. Each message says what failed, the number seen, and what to try.
 
-    EdgeSpecQuantError
-    ├── UsageError              the caller asked for something that cannot be (bad flag, bad value)
-    │   └── PromptTooLongError  the prompt has more tokens than the context holds
-    ├── SetupError              setup cannot go on: something is missing here, or pip or the compiler failed
-    ├── SettingsError           settings file or environment holds something wrong
-    ├── EngineError             the native engine refused or broke
-    │   ├── EngineMissingError  llama_cpp is not installed or cannot be loaded
-    │   ├── EngineUnsafeError   the self-test crashed and no safe setting was found
-    │   ├── ModelLoadError      a GGUF file could not be loaded
-    │   ├── ContextError        a context could not be made (memory, odd sizes)
-    │   ├── DecodeError         llama_decode failed
-    │   │   └── ContextFullError  no KV cell is free
-    │   ├── AbortedError        a decode was stopped on request
-    │   └── QuantizeError       llama_model_quantize failed
-    ├── FileError               a file is missing, truncated, foreign or in the way
-    │   ├── GGUFError           not a GGUF file, or not a whole one
-    │   ├── CheckpointError     a source checkpoint cannot be used
-    │   ├── DiskFullError       not enough space, before or while writing
-    │   └── StoreError          the conversation store
-    ├── FamilyError             siblings that do not belong together, manifest trouble
-    │   └── VocabularyError     two vocabularies differ
-    ├── TemplateError           the chat template cannot be parsed or rendered
-    ├── GrammarError            a grammar or JSON schema cannot be used
-    └── PlanError               nothing fits this machine
+EdgeSpecQuantError
+├── UsageError              the caller asked for something that cannot be (bad flag, bad value)
+│   └── PromptTooLongError  the prompt has more tokens than the context holds
+├── SetupError              setup cannot go on: something is missing here, or pip or the compiler failed
+├── SettingsError           settings file or environment holds something wrong
+├── EngineError             the native engine refused or broke
+│   ├── EngineMissingError  llama_cpp is not installed or cannot be loaded
+│   ├── EngineUnsafeError   the self-test crashed and no safe setting was found
+│   ├── ModelLoadError      a GGUF file could not be loaded
+│   ├── ContextError        a context could not be made (memory, odd sizes)
+│   ├── DecodeError         llama_decode failed
+│   │   └── ContextFullError  no KV cell is free
+│   ├── AbortedError        a decode was stopped on request
+│   └── QuantizeError       llama_model_quantize failed
+├── FileError               a file is missing, truncated, foreign or in the way
+│   ├── GGUFError           not a GGUF file, or not a whole one
+│   ├── CheckpointError     a source checkpoint cannot be used
+│   ├── DiskFullError       not enough space, before or while writing
+│   └── StoreError          the conversation store
+├── FamilyError             siblings that do not belong together, manifest trouble
+│   └── VocabularyError     two vocabularies differ
+├── TemplateError           the chat template cannot be parsed or rendered
+├── GrammarError            a grammar or JSON schema cannot be used
+└── PlanError               nothing fits this machine
 """
 
 from __future__ import annotations

@@ -131,9 +131,7 @@ def _text(path: str) -> str:
 def _output(command: Sequence[str]) -> str:
     """Standard output, or nothing when the program is missing, fails or hangs."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=_SECONDS, stdin=subprocess.DEVNULL, check=False
-        )
+        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""

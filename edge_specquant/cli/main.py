@@ -26,9 +26,7 @@ class VerbGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-        return sorted(
-            name.replace("_", "-") for name in names if name not in _NOT_VERBS and not name.startswith("_")
-        )
+        return sorted(name.replace("_", "-") for name in names if name not in _NOT_VERBS and not name.startswith("_"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):

@@ -3,7 +3,7 @@
 A round with n draft tokens, of which token i is accepted with probability p_i if those before it were, yields
 1 + sum_k prod_{i<=k} p_i tokens and costs the draft plus a target forward of the padded width. Costs are measured
 (`costs.py`), probabilities learnt (`acceptance.py`). A ledger keeps the whole reply within 3 % of the target alone:
-when a round's worst case is not covered, the round is plain. Pure. In the spirit of SpecDec++ and TETRIS.
+a bet whose worst case, weighed by its likelihood, is not covered is not made. Pure. In the spirit of SpecDec++, TETRIS.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from .costs import Costs
 from .signals import Choice, Offer, Signals
 from .stats import RoundRecord
 
-ALLOWED_LOSS = 0.03  # share of the target-alone time that a reply may lose
-_OPENING_CREDIT = 1.0  # in single-token forwards of the target: what the first bet may cost
+ALLOWED_LOSS = 0.02  # share of the target-alone time that bets may lose; what they cost beyond it stays within 3 %
+_OPENING_CREDIT = 0.7  # in single-token forwards of the target: what the first bet may cost
+_LARGEST_BET = 1.0  # the same: how far a likely success may go beyond the credit
 _MIN_GAIN = 1.02  # a draft must promise this much over plain decoding
 _LOOK_AHEAD = 8
+_LONGEST_OPEN_END = 12
 _NEGLIGIBLE = 0.02  # tokens so unlikely to be reached are not looked at
 
 
@@ -70,13 +72,14 @@ class Goodput:
                 reach *= p
                 expected += reach
                 rate = expected / (self._draft_s(offer, n) + self._verify_s(n))
-                if rate > best_rate and self._covered(offer, n):
+                if rate > best_rate and self._covered(offer, n, 1 - p):
                     best, best_rate = Choice(index, n), rate
                 if reach < _NEGLIGIBLE:
                     break
         self._explain(offers, best, best_rate / alone)
         if best is not None and offers[best.index].match_length is None:
-            return Choice(best.index, min(limit, offers[best.index].n_max))  # `should_continue` ends it
+            longest = max(best.n, _LONGEST_OPEN_END)  # `should_continue` ends it before
+            return Choice(best.index, min(limit, offers[best.index].n_max, longest))
         return best
 
     def should_continue(self, signals: Signals) -> bool:
@@ -124,11 +127,12 @@ class Goodput:
         catch_up = self._costs.draft_s(offer.source, offer.n_behind, self._n_past) if offer.n_behind > 1 else step
         return catch_up + (n - 1) * step
 
-    def _covered(self, offer: Offer, n: int) -> bool:
-        """Whether the ledger bears the round's worst case: nothing accepted."""
+    def _covered(self, offer: Offer, n: int, p_nothing: float) -> bool:
+        """Whether the ledger bears the round if nothing is accepted: its worst case, weighed by how likely that is."""
         one = self._costs.verify_s(1, self._n_past)
         credit = ALLOWED_LOSS * self._alone_s + _OPENING_CREDIT * one + (self._alone_s - self._spent_s)
-        return self._draft_s(offer, n) + self._verify_s(n) - one <= credit
+        worst = self._draft_s(offer, n) + self._verify_s(n) - one
+        return worst <= credit or (worst * p_nothing <= credit / 2 and worst <= credit + _LARGEST_BET * one)
 
     def _explain(self, offers: Sequence[Offer], best: Choice | None, gain: float) -> None:
         if best is not None:

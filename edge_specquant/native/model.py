@@ -65,9 +65,7 @@ class NativeModel:
         self.n_bytes: int = lib.llama_model_size(self._handle)
         self.n_params: int = lib.llama_model_n_params(self._handle)
         self.n_swa: int = lib.llama_model_n_swa(self._handle)
-        self.is_recurrent = bool(
-            lib.llama_model_is_recurrent(self._handle) or lib.llama_model_is_hybrid(self._handle)
-        )
+        self.is_recurrent = bool(lib.llama_model_is_recurrent(self._handle) or lib.llama_model_is_hybrid(self._handle))
         self.can_truncate = not self.is_recurrent
         template = lib.llama_model_chat_template(self._handle, None)
         self.chat_template: str | None = template.decode("utf-8", "replace") if template else None

@@ -1,8 +1,8 @@
 """The one knot: a family and options to replies. Front ends and other people's Python use only what is named here.
 
-    with Runtime.process("demo") as runtime:
-        for event in runtime.generate("Why is the sky blue?"):
-            print(event.text, end="", flush=True)
+with Runtime.process("demo") as runtime:
+    for event in runtime.generate("Why is the sky blue?"):
+        print(event.text, end="", flush=True)
 """
 
 from ..engine.events import TokenEvent
