@@ -54,7 +54,7 @@ def quickstart(arguments: list[str]) -> int:
     say(f'\n$ {program} run demo "{prompt}"')
     status = subprocess.call([str(program), "run", "demo", "--", prompt])
     if status == 0:
-        say(f"\nNext: {program} chat --plain demo")
+        say(f"\nNext: {program} chat demo")
     return status
 
 
