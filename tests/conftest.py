@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 from edge_specquant.gguf.convert import ensure_family
 from edge_specquant.gguf.family import Family
 from edge_specquant.native.tiny import write_tiny_llama
+
+# A shell's background job ignores Ctrl-C and so would every child that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,8 @@ def test_json_round_trip_and_rubbish() -> None:
         CostCurve.from_dict({"widths": [1]})
 
 
-def test_real_measurements_are_positive_kept_and_leave_the_context_empty(tiny_gguf: Path) -> None:
+def test_real_measurements_are_positive_kept_and_leave_the_context_empty(tiny_gguf: Path, tmp_path: Path) -> None:
+    tiny_gguf = shutil.copy(tiny_gguf, tmp_path / "unmeasured.gguf")
     with (
         NativeModel(tiny_gguf, use_extra_bufts=True) as model,
         model.context(ContextParams(n_ctx=256, n_batch=64, max_rows=49, n_threads=1)) as context,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from textual.widgets import Input, OptionList
 from tui_rig import Chat, Rig, run, saying
 
@@ -124,7 +125,10 @@ async def choose_path(chat: Chat) -> None:
     await chat.press("enter")
 
 
-def test_first_run_offers_choices_and_shows_progress_and_failure() -> None:
+def test_first_run_offers_choices_and_shows_progress_and_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EDGE_SPECQUANT_HOME", str(tmp_path))  # families of other tests are not this user's
     attempts: list[tuple[str, bool]] = []
     rig = Rig({"f16": saying("hello")}, family=None)
 
