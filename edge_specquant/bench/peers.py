@@ -60,7 +60,7 @@ def _llama_servers(
             n_draft=N_DRAFT,
             n_ctx=options.n_ctx or 4096,
             n_threads=options.n_threads or probe_here().cpu.n_threads,
-            n_gpu_layers=options.n_gpu_layers,
+            n_gpu_layers=options.n_gpu_layers or 0,
             use_extra_bufts=verdict().use_extra_bufts,
         )
         server = stack.enter_context(ServerProcess(settings))

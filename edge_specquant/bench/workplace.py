@@ -70,7 +70,8 @@ class Workplace:
         n_ctx = n_ctx or self.options.n_ctx or DEFAULT_N_CTX
         shape = ContextShape(n_ctx=n_ctx, type_k=type_k, type_v=type_v, max_rows=1 + MAX_DRAFT)
         is_arm = "asimd" in self.hardware.cpu.features
-        return footprint(self.siblings[name].card, shape, n_gpu_layers=self.options.n_gpu_layers, is_arm=is_arm).n_total
+        layers = self.options.n_gpu_layers or 0
+        return footprint(self.siblings[name].card, shape, n_gpu_layers=layers, is_arm=is_arm).n_total
 
     def measure_again(self) -> None:
         """Keeps the better bandwidth: whatever else ran at the start must not lower the ceiling."""
@@ -93,7 +94,7 @@ def open_workplace(
     hardware = probe_here()
     say("measuring the memory's bandwidth")
     environment = record_environment(hardware, family, options.n_threads)
-    on_gpu = options.n_gpu_layers != 0
+    on_gpu = bool(options.n_gpu_layers)
     bandwidth = measure_bandwidth(environment["n_threads"]) if with_ceiling and not on_gpu else None
     meter, reasons = find_meter(uses_gpu=on_gpu)
     siblings = {sibling.name: sibling for sibling in siblings_of(family)}
@@ -125,8 +126,9 @@ def cost_curves(
 def open_sibling(family: Family, name: str, options: EngineOptions) -> Model:
     """A model of its own, outside any runtime; the siblings of a nested pair are computed as a runtime does."""
     if name in (BASE, NESTED):
-        return nested_open.open_sibling(family, name, n_gpu_layers=options.n_gpu_layers)
-    return open_model(family.path(name), n_gpu_layers=options.n_gpu_layers, use_extra_bufts=options.use_extra_bufts)
+        return nested_open.open_sibling(family, name, n_gpu_layers=options.n_gpu_layers or 0)
+    layers = options.n_gpu_layers or 0
+    return open_model(family.path(name), n_gpu_layers=layers, use_extra_bufts=options.use_extra_bufts)
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ def take_engine(flags: dict[str, Any]) -> EngineOptions:
         n_ctx=engine.n_ctx,
         n_batch=engine.n_batch,
         n_threads=engine.n_threads or 0,
-        n_gpu_layers=engine.n_gpu_layers or 0,
+        n_gpu_layers=engine.n_gpu_layers,
     )
 
 

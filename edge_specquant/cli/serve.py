@@ -88,7 +88,7 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
             n_ctx=settings.engine.n_ctx,
             n_batch=settings.engine.n_batch,
             n_threads=settings.engine.n_threads or 0,
-            n_gpu_layers=settings.engine.n_gpu_layers or 0,
+            n_gpu_layers=settings.engine.n_gpu_layers,
             target=settings.chat.target,
             draft=settings.chat.draft,
             n_parallel=settings.server.parallel or setup.default_parallel(opened),

@@ -22,7 +22,7 @@ from ..engine.snapshot_files import SnapshotFiles
 from ..engine.snapshots import Snapshots
 from ..engine.template import ChatTemplate, with_bos
 from ..engine.traces import TraceFile
-from ..errors import EngineError
+from ..errors import EngineError, ModelLoadError
 from ..gguf.family import Family
 from ..native.model import NativeModel
 from ..native.opening import open_model
@@ -36,6 +36,7 @@ from .line import Line, Place
 from .logs import logger
 from .measured import Measured
 from .options import EngineOptions, OnPrefill
+from .planned import Planned
 from .reply import Events, Reply
 from .reply_tokens import ReplyTokens
 from .routed import Routed
@@ -56,7 +57,9 @@ class LocalEngine:
         self.family = family
         self.options = options = replace(options, n_threads=options.n_threads or usable_threads())
         self._open_variant = open_variant or self._open_file
-        self._measured = Measured(family, options) if open_variant is None else None
+        self._planned = Planned(family, options)
+        layers = self._planned.layers
+        self._measured = Measured(family, options, lambda v: layers(v)[0]) if open_variant is None else None
         self._routed = Routed()
         self._bases = Bases()
         self._files: dict[str, SnapshotFiles] = {}
@@ -157,7 +160,8 @@ class LocalEngine:
                     logger.debug("%s with %s: %s, %s", plan.target, plan.draft, event.finish_reason, event.stats)
                 yield event
         finally:
-            self.notices = [*slot.session.notices, *([self._routed.notice] if self._routed.notice else [])]
+            routed = [self._routed.notice] if self._routed.notice else []
+            self.notices = [*self._planned.notices, *slot.session.notices, *routed]
             self._remember(plan, "".join(texts), ids)
 
     def _enter(self, place: Place, plan: ReplyPlan) -> Slot:
@@ -271,9 +275,11 @@ class LocalEngine:
 
     def _open_file(self, variant: str, progress: Progress) -> Model:
         def load(path: Path, use_mmap: bool = True) -> NativeModel:
+            n_gpu_layers, tensor_split = self._planned.layers(variant)
             return open_model(
                 path,
-                n_gpu_layers=self.options.n_gpu_layers,
+                n_gpu_layers=n_gpu_layers,
+                tensor_split=tensor_split,
                 use_mmap=use_mmap,
                 use_extra_bufts=self.options.use_extra_bufts,
                 progress=progress,
@@ -281,7 +287,13 @@ class LocalEngine:
 
         if is_of_pair(variant, self.family.variants):
             return self._bases.open(self.family, variant, load)
-        return load(self.family.path(variant))
+        while True:
+            try:
+                return load(self.family.path(variant))
+            except ModelLoadError:
+                # Only what a GPU could not hold is worth another try; a cancelled load is not.
+                if not self._planned.layers(variant)[0] or not progress(0.0) or not self._planned.give_way():
+                    raise
 
     def _size_of(self, variant: str) -> int:
         return self.family.variant(variant).n_bytes

@@ -6,6 +6,7 @@ Knows where they are kept. Knows nothing of requests.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from .. import config
@@ -23,10 +24,11 @@ QUICK_BUDGET_S = 1.5  # what a first load may spend on measuring
 
 
 class Measured:
-    """Curves and certificates by variant. Families of fake models have none."""
+    """Curves and certificates by variant; layers(variant) are on GPUs. Families of fake models have none."""
 
-    def __init__(self, family: Family, options: EngineOptions) -> None:
+    def __init__(self, family: Family, options: EngineOptions, layers: Callable[[str], int]) -> None:
         self._family = family
+        self._layers = layers
         self._options = options
         self._known: dict[str, Calibration | None] = {}
 
@@ -56,8 +58,7 @@ class Measured:
 
     def path(self, variant: str) -> Path:
         """Where the variant's calibration is kept."""
-        options = self._options
-        return kept_path(self._family.variant(variant).path, options.n_threads, options.n_gpu_layers)
+        return kept_path(self._family.variant(variant).path, self._options.n_threads, self._layers(variant))
 
 
 def _identity(path: Path) -> tuple[str, int, int]:

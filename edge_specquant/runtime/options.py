@@ -16,7 +16,8 @@ _DEFAULT_SNAPSHOT_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """n_ctx and n_batch in tokens (None: the engine room's defaults), threads (0: the engine's choice), GPU layers.
+    """n_ctx and n_batch in tokens (None: the engine room's defaults), threads (0: as many as are useful), GPU layers
+    (None: what the placement plan says for each sibling).
 
     target, draft: variants used where a request names none. use_extra_bufts False turns repacked weights off; None is
     the self-test's verdict. calibrate: measure a sibling once, at its first load (1.5 s). snapshot_bytes: memory for
@@ -29,7 +30,7 @@ class EngineOptions:
     n_ctx: int | None = None
     n_batch: int | None = None
     n_threads: int = 0
-    n_gpu_layers: int = 0
+    n_gpu_layers: int | None = None
     target: str | None = None
     draft: str | None = None
     use_extra_bufts: bool | None = None

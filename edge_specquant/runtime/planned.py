@@ -1,0 +1,60 @@
+"""The placement plan behind an opened family: layers for each sibling, and what to give up when a load fails.
+
+Made when first asked for, from headers and a probe; milliseconds. Where nothing can be planned, all is on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import EdgeSpecQuantError
+from ..gguf.family import Family
+from ..placement.here import probe_here
+from ..placement.ladder import MAX_RETRIES, smaller
+from ..placement.plan import make_plan
+from ..placement.plan_types import PlacementPlan, Wish
+from ..placement.sibling import siblings_of
+from .options import EngineOptions
+
+
+class Planned:
+    """options.n_gpu_layers, where the user gave it, is obeyed for every sibling; else the plan decides for each."""
+
+    def __init__(self, family: Family, options: EngineOptions) -> None:
+        self._family = family
+        self._options = options
+        self._plan: PlacementPlan | None = None
+        self._is_made = False
+        self._n_retries = 0
+        self.notices: list[str] = []
+
+    @property
+    def plan(self) -> PlacementPlan | None:
+        """The plan in force; None where none could be made (a notice says why)."""
+        if not self._is_made:
+            self._is_made = True
+            try:
+                wish = Wish(n_ctx=self._options.n_ctx, target=self._options.target)
+                self._plan = make_plan(siblings_of(self._family), probe_here(), wish)
+            except EdgeSpecQuantError as error:
+                self.notices.append(f"no placement plan, so everything stays on the CPU: {error}")
+        return self._plan
+
+    def layers(self, variant: str) -> tuple[int, Sequence[float]]:
+        """(layers on GPUs, share of each GPU) for a sibling; siblings the plan does not hold stay on the CPU."""
+        if self._options.n_gpu_layers is not None:
+            return self._options.n_gpu_layers, ()
+        plan = self.plan
+        held = [] if plan is None else [plan.target, *([plan.draft] if plan.draft else []), *plan.others]
+        found = next((each for each in held if each.variant == variant), None)
+        return (0, ()) if found is None else (found.n_gpu_layers, found.tensor_split)
+
+    def give_way(self) -> bool:
+        """After a failed load: the next smaller plan, at most three times; False when there is none."""
+        plan = None if self.plan is None or self._n_retries >= MAX_RETRIES else smaller(self.plan)
+        if plan is None or self._options.n_gpu_layers is not None:
+            return False
+        self._n_retries += 1
+        self._plan = plan
+        self.notices.append(f"a smaller plan, because a load failed: {plan.reasons[-1].choice}")
+        return True
