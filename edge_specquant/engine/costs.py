@@ -12,6 +12,7 @@ _GUESSED_FIRST_S = 0.05
 _GUESSED_SLOPE = 0.35  # each further token, as a share of the first; learnt away within a few rounds
 _STRETCH = 128  # tokens of context over which a cost counts as constant
 _TABLE_WIDTHS = 64
+_ALONE_SEEN = 3  # plain rounds before the first bet
 _MEMORY = 0.2  # weight of the newest round in a running average
 
 
@@ -52,6 +53,7 @@ class Costs:
         self._by_width: dict[int, float] = {}
         self._overall = 1.0
         self._draft_factor: dict[str, float] = {}
+        self._n_alone = 0
         self.is_calibrated = target is not None
         self._tables: dict[tuple[str, int], list[float]] = {}
         self._padded: dict[int, int] = {}
@@ -62,8 +64,8 @@ class Costs:
 
     @property
     def knows_alone(self) -> bool:
-        """Whether the cost of plain decoding is known: calibrated, or seen at least once."""
-        return self.is_calibrated or 1 in self._by_width
+        """Whether plain decoding was seen often enough: what all gains are measured against is never a stale guess."""
+        return self._n_alone >= _ALONE_SEEN
 
     def verify_s(self, width: int, n_past: int) -> float:
         """Seconds of a target forward of `width` tokens."""
@@ -87,9 +89,10 @@ class Costs:
             seconds = self._base_s(source, curve, width, n_past)
         return seconds * self._draft_factor.get(source, self._overall)
 
-    def observe_verify(self, width: int, n_past: int, seconds: float) -> None:
-        """A target forward took so long."""
+    def observe_verify(self, width: int, n_past: int, seconds: float, *, is_plain: bool = False) -> None:
+        """A target forward took so long; is_plain: it wrote one token without a draft."""
         factor = seconds / self._base_s("", self._target, width, n_past)
+        self._n_alone += is_plain
         known = self._by_width.get(width)
         if known is None and not self._by_width:
             self._overall = factor

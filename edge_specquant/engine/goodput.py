@@ -18,7 +18,8 @@ from .stats import RoundRecord
 ALLOWED_LOSS = 0.02  # share of the target-alone time that bets may lose; what they cost beyond it stays within 3 %
 _OPENING_CREDIT = 0.7  # in single-token forwards of the target: what the first bet may cost
 _LARGEST_BET = 1.0  # the same: how far a likely success may go beyond the credit
-_MIN_GAIN = 1.02  # a draft must promise this much over plain decoding
+_MIN_GAIN = 1.02  # a look-up must promise this much over plain decoding
+_MIN_GAIN_OF_A_MODEL = 1.06  # a sibling more: its own forwards are at stake, and costs are known to a few per cent
 _LOOK_AHEAD = 8
 _LONGEST_OPEN_END = 12
 _NEGLIGIBLE = 0.02  # tokens so unlikely to be reached are not looked at
@@ -62,17 +63,18 @@ class Goodput:
         alone_s = self._costs.verify_s(1, self._n_past)
         alone = 1.0 / alone_s
         best: Choice | None = None
-        best_rate = alone * _MIN_GAIN
+        best_rate = 0.0
         for index, offer in enumerate(offers):
             p = self._acceptance.at_start(offer.source, offer.match_length)
             if (1 / (1 - p) if p < 1 else limit) * alone_s < self._verify_s(1) + self._draft_s(offer, 1):
                 continue  # not even an endless draft of such tokens would pay for the first wide forward
             expected, reach = 1.0, 1.0
+            least = alone * (_MIN_GAIN_OF_A_MODEL if offer.match_length is None else _MIN_GAIN)
             for n in range(1, min(limit, offer.n_max) + 1):
                 reach *= p
                 expected += reach
                 rate = expected / (self._draft_s(offer, n) + self._verify_s(n))
-                if rate > best_rate and self._covered(offer, n, 1 - p):
+                if rate > max(best_rate, least) and self._covered(offer, n, 1 - p):
                     best, best_rate = Choice(index, n), rate
                 if reach < _NEGLIGIBLE:
                     break
@@ -106,7 +108,8 @@ class Goodput:
     def observe(self, record: RoundRecord) -> None:
         """Learns costs and acceptance; books the round in the ledger."""
         n_tokens = record.n_accepted + 1
-        self._costs.observe_verify(record.width, record.n_past, record.verify_s)
+        is_plain = record.n_drafted == 0
+        self._costs.observe_verify(record.width, record.n_past, record.verify_s, is_plain=is_plain)
         if record.n_drafted and record.source != "lookup":
             self._costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s)
         spent = record.draft_s + record.verify_s

@@ -93,6 +93,7 @@ class Session:
         self._context_params = context_params
         self._snapshots = Snapshots(0) if snapshots is None else snapshots
         self._curves = curves
+        self._known_costs: dict[str, Costs] = {}
         self._on_open = on_open
         self._traces = traces
         self._certificate = certificate or _measure_certificate
@@ -252,9 +253,17 @@ class Session:
         )
 
     def _costs(self, plan: ReplyPlan) -> Costs:
+        """What is learnt about this machine outlives the reply; what is learnt about the text does not."""
+        key = f"{plan.target} {plan.draft}"
+        if key in self._known_costs:
+            return self._known_costs[key]
+        names = [name for name in plan.draft.split("+") if name not in (LOOKUP, "none")]
         target = self._curves(plan.target)
-        drafts = {name: curves[1] for name in plan.draft.split("+") if (curves := self._curves(name)) is not None}
-        return Costs(target[0] if target else None, drafts)
+        drafts = {name: curves[1] for name in names if (curves := self._curves(name)) is not None}
+        made = Costs(target[0] if target else None, drafts)
+        if target and len(drafts) == len(names):  # else a sibling is about to be measured
+            self._known_costs[key] = made
+        return made
 
     def _strict(self, plan: ReplyPlan, model: Model, target: KVCache) -> float | None:
         """Sets the narrowest width; returns the near-tie threshold where widths alone cannot make it exact."""

@@ -118,7 +118,7 @@ def test_it_recovers_after_a_long_bad_stretch_and_starts_fresh() -> None:
     assert 300 / seconds > 2
     fresh = Machine(MEMORY_BOUND, 0.05)
     fresh.run(Goodput(fresh.costs, 48), 20, lambda _: 1.0)
-    assert fresh.lengths[0] > 0
+    assert fresh.lengths[:3] == [0, 0, 0] and fresh.lengths[3] > 0  # plain decoding is timed first
 
 
 def test_a_machine_slower_than_calibrated_changes_nothing_but_the_clock() -> None:
