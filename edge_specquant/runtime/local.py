@@ -292,7 +292,7 @@ class LocalEngine:
                 return load(self.family.path(variant))
             except ModelLoadError:
                 # Only what a GPU could not hold is worth another try; a cancelled load is not.
-                if not self._planned.layers(variant)[0] or not progress(0.0) or not self._planned.give_way():
+                if not self._planned.layers(variant)[0] or not progress(0.0) or not self._planned.give_way(variant):
                     raise
 
     def _size_of(self, variant: str) -> int:

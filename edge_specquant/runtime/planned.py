@@ -1,6 +1,6 @@
 """The placement plan behind an opened family: layers for each sibling, and what to give up when a load fails.
 
-Made when first asked for, from headers and a probe; milliseconds. Where nothing can be planned, all is on the CPU.
+Made at the first load, from headers and a probe. Where nothing can be planned, all is on the CPU.
 """
 
 from __future__ import annotations
@@ -49,12 +49,20 @@ class Planned:
         found = next((each for each in held if each.variant == variant), None)
         return (0, ()) if found is None else (found.n_gpu_layers, found.tensor_split)
 
-    def give_way(self) -> bool:
-        """After a failed load: the next smaller plan, at most three times; False when there is none."""
-        plan = None if self.plan is None or self._n_retries >= MAX_RETRIES else smaller(self.plan)
-        if plan is None or self._options.n_gpu_layers is not None:
+    def give_way(self, variant: str) -> bool:
+        """After a failed load: the next smaller plan with fewer layers of this sibling away, at most three times.
+
+        The last of them is CPU only. False when there is nothing to give up.
+        """
+        n_now, _ = self.layers(variant)
+        if self._options.n_gpu_layers is not None or n_now == 0 or self._n_retries >= MAX_RETRIES:
             return False
         self._n_retries += 1
-        self._plan = plan
-        self.notices.append(f"a smaller plan, because a load failed: {plan.reasons[-1].choice}")
+        plan = self.plan
+        while plan is not None and self.layers(variant)[0] == n_now:
+            self._plan = plan = smaller(plan)
+        if self._n_retries == MAX_RETRIES or plan is None:
+            self._plan = None  # the CPU holds what no GPU does
+        n_left, _ = self.layers(variant)
+        self.notices.append(f"{variant} did not fit: {n_left or 'no'} layers on the GPU now")
         return True

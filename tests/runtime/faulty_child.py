@@ -67,6 +67,8 @@ def main() -> int:
 
     def third_draft(*_: Any) -> bool:
         n_drafts[0] += 1
+        if n_drafts[0] == 3:
+            time.sleep(0.3)  # what was written before must be on its way: a death before the first token is retried
         return n_drafts[0] == 3
 
     if phase == "start":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from edge_specquant.gguf.family import Family
@@ -20,7 +21,7 @@ def test_without_a_gpu_all_stays_on_the_cpu(tiny_family: Family) -> None:
 def test_what_the_user_says_wins(tiny_family: Family) -> None:
     planned = Planned(tiny_family, EngineOptions(n_gpu_layers=7))
     assert planned.layers("f16") == (7, ())
-    assert not planned.give_way()
+    assert not planned.give_way("f16")
 
 
 def test_a_plan_with_layers_away_is_what_is_loaded(tiny_family: Family) -> None:
@@ -31,13 +32,23 @@ def test_a_plan_with_layers_away_is_what_is_loaded(tiny_family: Family) -> None:
     assert planned.layers(away.variant) == (-1, (0.5, 0.5))
 
 
-def test_giving_way_ends_and_says_so(tiny_family: Family) -> None:
+def test_each_retry_takes_layers_off_the_gpu_until_none_is_left(tiny_family: Family) -> None:
     planned = Planned(tiny_family, EngineOptions())
-    n = 0
-    while planned.give_way():
-        n += 1
-    assert 0 < n <= MAX_RETRIES
-    assert len(planned.notices) == n and all("smaller plan" in notice for notice in planned.notices)
+    assert planned.plan is not None
+    target = planned.plan.target
+    split = target.footprint
+    away = replace(target, n_gpu_layers=-1, footprint=replace(split, devices=(split.host,), n_layers_on=(24,)))
+    planned._plan = replace(planned.plan, target=away, draft=None, n_ctx=8192)
+    found = []
+    while planned.give_way(target.variant):
+        found.append(planned.layers(target.variant)[0])
+    assert 0 < len(found) <= MAX_RETRIES and found[-1] == 0
+    assert all(later < earlier for earlier, later in itertools.pairwise([24, *found]))
+    assert len(planned.notices) == len(found)
+
+
+def test_the_cpu_has_nothing_to_give_up(tiny_family: Family) -> None:
+    assert not Planned(tiny_family, EngineOptions()).give_way("f16")
 
 
 def test_a_family_that_cannot_be_planned_is_one_notice(tiny_family: Family) -> None:
