@@ -22,7 +22,7 @@ class KVCache:
     """Tokens held by one sequence of a context.
 
     decode_s: seconds spent in the engine so far. min_width: no decode is narrower; shorter batches are padded with
-    throw-away tokens (see `certify.py`).
+    throw-away tokens (see `certify.py`). max_width: none is wider; None is the context's batch.
     """
 
     def __init__(self, context: Context, *, seq: int = 0) -> None:
@@ -30,6 +30,7 @@ class KVCache:
         self.tokens: list[int] = []
         self.n_refused = 0
         self.min_width = 1
+        self.max_width: int | None = None
         self.decode_s = 0.0
         self._seq = seq
 
@@ -42,6 +43,12 @@ class KVCache:
     def n_ctx(self) -> int:
         """Cells that may be used: what padding to min_width needs is kept back."""
         return self.context.n_ctx - (self.min_width - 1)
+
+    def keep_widths(self, min_width: int, max_width: int | None) -> None:
+        """From now on only these widths; cells that other widths may have written are given up."""
+        if (min_width, max_width) != (self.min_width, self.max_width):
+            self.truncate(0)
+            self.min_width, self.max_width = min_width, max_width
 
     def shared_prefix(self, tokens: Sequence[int]) -> int:
         """How many leading tokens the cache already holds."""
@@ -68,7 +75,7 @@ class KVCache:
         The rows are the context's view: valid until its next decode. On an error the cache holds what it held before
         the failing chunk. Raises ContextFullError, AbortedError, DecodeError.
         """
-        n_batch = self.context.n_batch
+        n_batch = min(self.context.n_batch, self.max_width or self.context.n_batch)
         rows = np.empty((0, 0), dtype=np.float32)
         end = len(tokens)
         first_row = end - n_rows

@@ -15,7 +15,7 @@ from ..native.protocol import ContextParams, Model
 from ..native.sampler import Grammar
 from ..params import SamplingParams, SpeculationParams
 from .cascade import best_gain, riders
-from .certify import Certificate
+from .certify import WIDTHS, Certificate
 from .costs import Costs, Curve
 from .draft import Drafter
 from .draft_length import Controller, Entropy, Fixed
@@ -37,6 +37,9 @@ from .traces import TraceFile
 DEFAULT_N_DRAFT = 3
 ENTROPY_LONGEST = 16
 LOOKUP = "lookup"
+# The engine attends in another order for single tokens from 512 cells on, and for batches of 64 and more
+# (ggml-cpu/ops.cpp, ggml_compute_forward_flash_attn_ext_f16); a certificate on a short text sees neither.
+_NARROWEST = 2
 WORTH_LOADING = 1.03  # what a perfect draft must gain before a sibling is loaded to draft
 
 
@@ -107,7 +110,8 @@ class Session:
         self.notices = []
         model, target = self._cache(plan.target, plan)
         self._targets.add(plan.target)
-        self.notices += self._snapshots.prepare(plan.target, target, plan.prompt, can_truncate=model.can_truncate)
+        if not plan.speculation.strict:  # who knows which widths wrote a snapshot's cells
+            self.notices += self._snapshots.prepare(plan.target, target, plan.prompt, can_truncate=model.can_truncate)
         costs = self._costs(plan)
         widest = target.context.max_rows - 1
         controller = self._controller(plan, costs, widest)
@@ -267,14 +271,15 @@ class Session:
 
     def _strict(self, plan: ReplyPlan, model: Model, target: KVCache) -> float | None:
         """Sets the narrowest width; returns the near-tie threshold where widths alone cannot make it exact."""
-        target.min_width = 1
         if not plan.speculation.strict or not model.can_truncate:
+            target.keep_widths(1, None)
             return None
         certificate = self._certificate(plan.target, model, target)
         if certificate.min_width is None:
+            target.keep_widths(1, None)
             self.notices.append("strict: no two widths agree bit for bit here; near-ties are decoded again at width 1")
             return certificate.near_tie
-        target.min_width = certificate.min_width
+        target.keep_widths(max(_NARROWEST, certificate.min_width), max(WIDTHS))
         return None
 
 
