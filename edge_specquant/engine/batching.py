@@ -2,7 +2,8 @@
 
 Each reply runs in its own thread and decodes through a `SequenceContext`, which looks like a context of its own. Its
 decodes meet in the `Mixer`: whoever comes first waits a moment for the others, runs one batch for all that came, and
-hands out the rows. Knows nothing of replies.
+hands out the rows. One batch runs at a time, whatever the model: two would fight for the same cores. A user who must be
+alone has contexts that nobody shares. Knows nothing of replies.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ class _Job:
 
 
 class Mixer:
-    """A context shared by n_seq sequences. Every call into the engine is made by one thread at a time."""
+    """A context shared by n_seq sequences. Calls into the engine are made by whoever holds its lock."""
 
-    def __init__(self, context: Context, params: ContextParams, n_seq: int) -> None:
+    def __init__(self, context: Context, params: ContextParams, n_seq: int, engine: threading.RLock) -> None:
         self.context = context
         self.params = params
         self.n_seq = n_seq
         self.n_batches = 0
         self.n_mixed = 0
-        self._engine = threading.RLock()
+        self._engine = engine
         self._changed = threading.Condition()
         self._waiting: list[_Job] = []
         self._is_led = False
@@ -189,8 +190,8 @@ class SequenceContext:
         self.params = mixer.params
         self.n_ctx = mixer.params.n_ctx
         self.max_rows = min(mixer.params.max_rows, mixer.params.n_batch)
-        # Half a batch at most, so that a long prompt leaves room for those who answer.
-        self.n_batch = max(self.max_rows, mixer.context.n_batch // 2)
+        # With others, half a batch at most, so that a long prompt leaves room for those who answer.
+        self.n_batch = max(self.max_rows, mixer.context.n_batch // min(2, mixer.n_seq))
         self.n_vocab = mixer.context.n_vocab
         self._mixer = mixer
         self._seq = seq
@@ -256,14 +257,18 @@ class SequenceContext:
 
 
 class SharedModels:
-    """Models loaded once for n_seq users, who each see a model of their own: `view(name, user)`."""
+    """Models loaded once for n_seq users, who each see a model of their own: `view(name, user)`.
+
+    User n_seq, one more, shares weights and nothing else: its contexts hold one sequence, as if nobody else were here.
+    """
 
     def __init__(self, loader: Callable[[str], Model], n_seq: int) -> None:
         self._loader = loader
         self.n_seq = n_seq
         self._lock = threading.Lock()
+        self._engine = threading.RLock()
         self._models: dict[str, Model] = {}
-        self._mixers: dict[tuple[str, int], Mixer] = {}
+        self._mixers: dict[tuple[str, int, bool], Mixer] = {}
 
     def view(self, name: str, user: int) -> ModelView:
         """The model for one user, loaded if nobody did. Raises ModelLoadError."""
@@ -272,19 +277,15 @@ class SharedModels:
                 self._models[name] = self._loader(name)
             return ModelView(self, name, self._models[name], user)
 
-    def mixer(self, name: str, index: int, params: ContextParams) -> Mixer:
-        """The shared context number `index` of a model, made by the first who asks. Raises ContextError."""
+    def sequence(self, name: str, index: int, params: ContextParams, user: int) -> SequenceContext:
+        """A user's sequence of context number `index` of a model, made by the first who asks. Raises ContextError."""
+        is_alone = user == self.n_seq
         with self._lock:
-            made = self._mixers.get((name, index))
-            if made is None:
-                whole = replace(
-                    params,
-                    n_ctx=params.n_ctx * self.n_seq,
-                    n_seq=self.n_seq,
-                    max_rows=min(params.max_rows * self.n_seq, params.n_batch),
-                )
-                made = self._mixers[name, index] = Mixer(self._models[name].context(whole), params, self.n_seq)
-            return made
+            mixer = self._mixers.get((name, index, is_alone))
+            if mixer is None:
+                mixer = self._mixer(name, params, 1 if is_alone else self.n_seq)
+                self._mixers[name, index, is_alone] = mixer
+            return SequenceContext(mixer, 0 if is_alone else user)
 
     def mixers(self) -> tuple[Mixer, ...]:
         """All shared contexts."""
@@ -299,6 +300,11 @@ class SharedModels:
                 model.close()
             self._mixers.clear()
             self._models.clear()
+
+    def _mixer(self, name: str, params: ContextParams, n_seq: int) -> Mixer:
+        max_rows = min(params.max_rows * n_seq, params.n_batch)
+        whole = replace(params, n_ctx=params.n_ctx * n_seq, n_seq=n_seq, max_rows=max_rows)
+        return Mixer(self._models[name].context(whole), params, n_seq, self._engine)
 
 
 class ModelView:
@@ -319,7 +325,7 @@ class ModelView:
     def context(self, params: ContextParams) -> SequenceContext:
         """This user's sequence of the model's next shared context. Raises ContextError."""
         self._n_contexts += 1
-        return SequenceContext(self._models.mixer(self._name, self._n_contexts - 1, params), self._user)
+        return self._models.sequence(self._name, self._n_contexts - 1, params, self._user)
 
     def close(self) -> None:
         """The weights belong to all."""

@@ -146,7 +146,11 @@ class ModelDrafter:
         return [token for token in text[start : start + n] if token < self._n_vocab]
 
     def _catch_up(self, history: Sequence[int]) -> None:
-        """Takes the target's cells over where the draft is far behind; it decodes the rest itself."""
+        """Takes the target's cells over where the draft is far behind; it decodes the rest itself.
+
+        The last token is always decoded anew: a round that ends on an accepted token leaves its cell here.
+        """
+        self._cache.truncate(len(history) - 1)
         target = self._target
         if target is None or not self._may_transplant(len(history) - self._cache.n_past):
             return

@@ -11,8 +11,12 @@ from ..errors import UsageError
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """One caller's place. `cancelled` is set from any thread; `thread` is the one that waited for its turn."""
+    """One caller's place. `cancelled` is set from any thread; `thread` is the one that waited for its turn.
 
+    is_alone: never served beside another of this kind.
+    """
+
+    is_alone: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
@@ -33,8 +37,9 @@ class Line:
         """
         place.thread = threading.current_thread()
         with self._changed:
-            is_full = len(self._served) >= self._n_served
-            if is_full and place.thread is threading.main_thread() in [other.thread for other in self._served]:
+            if not self._has_room(place) and place.thread is threading.main_thread() in [
+                other.thread for other in self._served
+            ]:
                 raise UsageError("a reply is still unfinished in this thread; read it to its end or close it first")
             self._waiting.append(place)
             while not self._is_next(place) and not place.cancelled.is_set():
@@ -75,4 +80,9 @@ class Line:
         return len(self._waiting)
 
     def _is_next(self, place: Place) -> bool:
-        return len(self._served) < self._n_served and self._waiting[0] is place
+        """Whether this is the first who can be served; who must wait for its own kind lets others pass."""
+        return place is next((other for other in self._waiting if self._has_room(other)), None)
+
+    def _has_room(self, place: Place) -> bool:
+        is_blocked = place.is_alone and any(other.is_alone for other in self._served)
+        return len(self._served) < self._n_served and not is_blocked

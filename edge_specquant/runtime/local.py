@@ -75,7 +75,7 @@ class LocalEngine:
 
     def generate(self, request: Request, on_prefill: OnPrefill | None = None) -> Reply:
         """One reply, when its turn comes. Errors of our tree are raised by the first step."""
-        place = Place()
+        place = Place(is_alone=request.speculation.strict)
         return Reply(self._turn(place, request, on_prefill), lambda: self._cancel(place))
 
     def cancel(self) -> None:
@@ -166,7 +166,7 @@ class LocalEngine:
 
     def _enter(self, place: Place, plan: ReplyPlan) -> Slot:
         with self._switching:
-            slot = self._running[place] = self._slots.take(plan.target, plan.prompt)
+            slot = self._running[place] = self._slots.take(plan.target, plan.prompt, is_alone=place.is_alone)
             slot.session.resume()
             if place.cancelled.is_set():  # before there was anything to cancel
                 slot.session.cancel()

@@ -1,6 +1,7 @@
 """Who writes replies: one session a slot, each with its caches and snapshots. Several slots share models and contexts.
 
-A new reply goes to the free slot whose cache begins most like its prompt. Knows no requests.
+A new reply goes to the free slot whose cache begins most like its prompt. Where there are several, one more slot, on
+contexts of its own, is for replies that no neighbour may round differently. Knows no requests.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Slot:
 
 
 class Slots:
-    """n slots over one set of models. snapshots() makes a slot's own; callers keep two threads from one slot."""
+    """n slots over one set of models, and the lone one. snapshots() makes a slot's own; callers keep two threads from
+    one slot.
+    """
 
     def __init__(
         self,
@@ -39,14 +42,16 @@ class Slots:
     ) -> None:
         self._shared = SharedModels(load, n) if n > 1 else None
         self.all: list[Slot] = []
-        for number in range(n):
+        for number in range(n + 1 if n > 1 else 1):
             residents = Residents(self._loader(number, load), size_of)
-            kept = snapshots()
+            kept = snapshots() if number < n else Snapshots(0)  # exact replies take nobody's cells
             self.all.append(Slot(residents, kept, make_session(residents, kept)))
+        self._lone = self.all[-1]
+        self._common = self.all[:n]
 
-    def take(self, target: str, prompt: Sequence[int]) -> Slot:
-        """A free slot, the one that saves most of the prompt; it is busy from now on."""
-        free = [slot for slot in self.all if not slot.is_busy]
+    def take(self, target: str, prompt: Sequence[int], *, is_alone: bool = False) -> Slot:
+        """A free slot, the one that saves most of the prompt, or the lone one; it is busy from now on."""
+        free = [slot for slot in ([self._lone] if is_alone else self._common) if not slot.is_busy]
         slot = free[0] if len(free) == 1 else max(free, key=lambda slot: slot.session.n_shared(target, prompt))
         slot.is_busy = True
         return slot

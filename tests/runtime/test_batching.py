@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from runtime_rig import GREEDY, FakeEngine, drained, fake_runtime, greedy_fake
 from edge_specquant.gguf.family import Family
 from edge_specquant.native.model import NativeModel
 from edge_specquant.native.protocol import Chunk, ContextParams
-from edge_specquant.params import SpeculationParams
+from edge_specquant.params import SamplingParams, SpeculationParams
 from edge_specquant.request import Request
 from edge_specquant.runtime import EngineOptions, Runtime
 
@@ -139,6 +141,42 @@ def test_the_real_engine_answers_as_alone(tiny_family: Family, kind: str) -> Non
         together([lambda i=i: ask(i) for i in range(len(requests))])  # type: ignore[misc]
         assert [got[i] for i in range(len(requests))] == wanted
         assert {resident.name for resident in runtime.status().residents} == {"f16", "q4"}
+
+
+@pytest.mark.parametrize("target", ["f16", "q4"])
+def test_strict_replies_in_company_are_bit_for_bit_those_of_a_lone_run(tiny_family: Family, target: str) -> None:
+    """A random model is full of near-ties: whatever a neighbour changes in a row would show in these texts."""
+    strict = [
+        Request(
+            prompt=f"{letter} prompt {letter * 9}",
+            target=target,
+            sampling=GREEDY if i % 2 else SamplingParams(temperature=1.0, seed=i),
+            max_tokens=60,
+            speculation=SpeculationParams("q4" if i % 3 else "none", 3, strict=True),
+        )
+        for i, letter in enumerate("abcdef")
+    ]
+    company = [Request(prompt=letter * 80, target=target, max_tokens=60) for letter in "uvwx"]
+    options = EngineOptions(calibrate=False, n_ctx=256, n_threads=1)
+    with Runtime.local(tiny_family.folder, options) as solo:
+        wanted = [_tokens_and_logprobs(solo, request) for request in strict]
+    with Runtime.local(tiny_family.folder, replace(options, n_parallel=3)) as runtime:
+        got: dict[int, object] = {}
+
+        def ask(i: int) -> None:
+            got[i] = _tokens_and_logprobs(runtime, strict[i])
+
+        def accompany(request: Request) -> None:
+            drained(runtime.generate(request))
+
+        asks: list[Callable[[], None]] = [partial(ask, i) for i in range(len(strict))]
+        together([*asks, *(partial(accompany, request) for request in company)])
+        assert [got[i] for i in range(len(strict))] == wanted
+
+
+def _tokens_and_logprobs(runtime: Runtime, request: Request) -> list[tuple[int, float]]:
+    events = list(runtime.generate(replace(request, logprobs=1)))
+    return [(event.token_id, event.logprobs.logprob) for event in events if event.token_id and event.logprobs]
 
 
 @pytest.mark.parametrize("variant", ["f16", "q4"])

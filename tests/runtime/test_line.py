@@ -79,3 +79,22 @@ def test_several_are_served_at_once_and_the_rest_waits() -> None:
     line.leave(second)
     waiting.join()
     assert line.all() == [first, third]
+
+
+def test_one_of_its_kind_at_a_time_and_others_pass() -> None:
+    line, alone, common = Line(2), Place(is_alone=True), Place()
+    assert line.wait(alone)
+    second = Place(is_alone=True)
+    waiting = threading.Thread(target=lambda: line.wait(second))
+    waiting.start()
+    while len(line.all()) < 2:
+        time.sleep(0.001)
+    passing = threading.Thread(target=lambda: line.wait(common))
+    passing.start()
+    passing.join(10)
+    assert line.is_served(common) and not line.is_served(second)
+    line.leave(common)
+    assert not line.is_served(second)
+    line.leave(alone)
+    waiting.join(10)
+    assert line.is_served(second)
