@@ -14,6 +14,7 @@ from typing import Any
 
 from ..gguf.family import Family
 from ..native.library import build_id
+from ..native.products import products_key
 from ..placement.hardware import HardwareProfile
 from ..placement.vitals import VitalsReader
 
@@ -28,6 +29,7 @@ def record_environment(hardware: HardwareProfile, family: Family, n_threads: int
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "program": _version("edge-specquant"),
         "engine": build_id(),
+        "products": products_key(),
         "engine_package": _version("llama-cpp-python"),
         "python": platform.python_version(),
         "system": hardware.system,

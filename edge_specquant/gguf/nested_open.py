@@ -9,27 +9,21 @@ from ..native.nested import NestedModel, SharedModel
 from ..native.opening import open_model
 from .container import read_container
 from .family import Family
-from .nested import BASE, NESTED, is_residual, read_planes
+from .nested import NESTED, is_residual, read_planes
 
 BASE_USES_MMAP = False
 """The engine repacks a Q4_0 base into memory of its own: a mapping of the file beside it would be held twice."""
 
 
-def open_nested(
-    residual: Path,
-    base: SharedModel | None = None,
-    *,
-    use_kernel: bool | None = None,
-    with_residual: bool = True,
-) -> NestedModel:
-    """The target of a nested pair (or its draft, without the residual), on its own base or a share of a loaded one.
+def open_nested(residual: Path, base: SharedModel | None = None, *, use_kernel: bool | None = None) -> NestedModel:
+    """The target of a nested pair, on its own base or a share of a loaded one, which it takes over.
 
     Raises GGUFError when the files do not belong together, ModelLoadError.
     """
     base_path, planes = read_planes(residual)
     shared = base or SharedModel(open_model(base_path, use_mmap=BASE_USES_MMAP))
     try:
-        return NestedModel(shared, residual, planes, use_kernel=use_kernel, with_residual=with_residual)
+        return NestedModel(shared, residual, planes, use_kernel=use_kernel)
     except BaseException:
         shared.close()
         raise
@@ -41,9 +35,7 @@ def open_sibling(family: Family, name: str, *, n_gpu_layers: int = 0) -> NativeM
     Raises FamilyError, GGUFError, ModelLoadError.
     """
     path = family.path(name)
-    if name not in (BASE, NESTED) or not {BASE, NESTED} <= family.variants.keys() or n_gpu_layers:
-        return open_any(path) if name == NESTED else open_model(path, n_gpu_layers=n_gpu_layers)
-    return open_nested(family.path(NESTED), with_residual=name == NESTED)
+    return open_any(path) if name == NESTED else open_model(path, n_gpu_layers=n_gpu_layers)
 
 
 def open_any(path: Path) -> NativeModel | NestedModel:

@@ -11,7 +11,9 @@ from typing import Any
 
 from ..errors import EngineError, ModelLoadError
 from .context import NativeContext
+from .hooked import HookedContext
 from .library import engine, log_sink
+from .products import fast_products
 from .protocol import ContextParams, Progress
 from .vocab import NativeVocab
 
@@ -20,7 +22,8 @@ class NativeModel:
     """llama_model with `with`; free contexts before the model.
 
     n_gpu_layers: layers placed on GPUs, -1 for all. use_extra_bufts: repacked weights (see `selftest.py`).
-    tensor_split: share of each GPU. vocab_only loads no weights. progress(fraction) returning False stops the load.
+    tensor_split: share of each GPU. use_kernel: products by `products.py` where all layers are on the CPU.
+    vocab_only loads no weights. progress(fraction) returning False stops the load.
     Raises ModelLoadError.
     """
 
@@ -33,6 +36,7 @@ class NativeModel:
         tensor_split: Sequence[float] = (),
         use_mmap: bool = True,
         use_mlock: bool = False,
+        use_kernel: bool = True,
         vocab_only: bool = False,
         progress: Progress | None = None,
     ) -> None:
@@ -57,6 +61,7 @@ class NativeModel:
         if not self._handle:
             raise ModelLoadError(f"{path.name} could not be loaded: {log_sink.errors() or 'the engine gave no reason'}")
         self.use_extra_bufts = use_extra_bufts
+        self.use_kernel = use_kernel
         self.n_gpu_layers = n_gpu_layers
         self.vocab = NativeVocab(lib.llama_model_get_vocab(self._handle))
         self.n_ctx_train: int = lib.llama_model_n_ctx_train(self._handle)
@@ -88,8 +93,11 @@ class NativeModel:
         return buffer.value.decode("utf-8", "replace")
 
     def context(self, params: ContextParams) -> NativeContext:
-        """Makes a context on this model. Raises ContextError."""
-        return NativeContext(self.handle, params, name=self.path.name)
+        """Makes a context on this model, with the compiled kernel where it is the faster way. Raises ContextError."""
+        products = None if params.eval_callback or self.n_gpu_layers or not self.use_kernel else fast_products()
+        if products is None:
+            return NativeContext(self.handle, params, name=self.path.name)
+        return HookedContext(self.handle, params, products, name=self.path.name)
 
     def close(self) -> None:
         """Frees the weights; close contexts first. Twice is fine."""

@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import UsageError
 from .context import NativeContext
+from .hooked import Hook, HookedContext
+from .kernel import Kernel, kernel
 from .model import NativeModel
-from .nested_hooks import Hook, KernelHook, PlaneFiles
-from .nested_kernel import Kernel, kernel
+from .nested_hooks import KernelHook, PlaneFiles
 from .nested_plain import PlainHook
 from .nested_planes import TIED, Plane
 from .protocol import ContextParams
@@ -70,8 +69,7 @@ class SharedModel:
 class NestedModel:
     """The target of a nested family: base and residual together. Takes over its share of the base.
 
-    use_kernel None takes the compiled kernel where there is one. Without `with_residual` it is the draft: the base
-    alone, by the kernel where that beats the engine. A target whose base is on a GPU is a UsageError.
+    use_kernel None takes the compiled kernel where there is one. A base on a GPU is a UsageError.
     """
 
     def __init__(
@@ -81,10 +79,8 @@ class NestedModel:
         planes: Sequence[Plane],
         *,
         use_kernel: bool | None = None,
-        with_residual: bool = True,
     ) -> None:
-        on_gpu = base.model.n_gpu_layers != 0
-        if on_gpu and with_residual:
+        if base.model.n_gpu_layers != 0:
             raise UsageError("a nested target computes on the CPU; run it with --n-gpu-layers 0")
         self.base = base
         self.path = residual
@@ -92,10 +88,8 @@ class NestedModel:
         self.chat_template = base.chat_template
         self.can_truncate = base.can_truncate
         self._files = PlaneFiles(base.path, residual, planes)
-        self._with_residual = with_residual
-        self.n_bytes = base.n_bytes + with_residual * sum(plane.n_residual_bytes for plane in planes)
-        wanted = use_kernel is not False and not on_gpu
-        found = _usable_kernel(planes, with_residual) if wanted else "the kernel was not wanted"
+        self.n_bytes = base.n_bytes + sum(plane.n_residual_bytes for plane in planes)
+        found = "the kernel was not wanted" if use_kernel is False else _usable_kernel(planes)
         if use_kernel and isinstance(found, str):
             raise UsageError(found)
         self._kernel = found if isinstance(found, Kernel) else None
@@ -107,15 +101,10 @@ class NestedModel:
         return self.base.vocab
 
     def context(self, params: ContextParams) -> NativeContext:
-        """Makes a context that computes with both planes, or with the base alone. Raises ContextError."""
-        hook: Hook
-        if self._kernel:
-            hook = KernelHook(self._kernel, self._files, with_residual=self._with_residual)
-        elif self._with_residual:
-            hook = PlainHook(self._files, params.n_threads)
-        else:
-            return self.base.context(params)
-        return NestedContext(self.base.model.handle, params, hook, name=self.path.name)
+        """Makes a context that computes with both planes. Raises ContextError."""
+        made = KernelHook(self._kernel, self._files) if self._kernel else PlainHook(self._files, params.n_threads)
+        hook: Hook = made
+        return HookedContext(self.base.model.handle, params, hook, name=self.path.name)
 
     def close(self) -> None:
         """Frees the mapping and this share of the base; close contexts first. Twice is fine."""
@@ -128,33 +117,7 @@ class NestedModel:
         self.close()
 
 
-class NestedContext(NativeContext):
-    """A context of the base whose products take the residual too."""
-
-    def __init__(self, model_handle: Any, params: ContextParams, hook: Hook, *, name: str) -> None:
-        self._hook = hook
-        hooked = dataclasses.replace(params, eval_callback=hook.callback, eval_callback_data=hook.data)
-        try:
-            super().__init__(model_handle, hooked, name=name)
-        except BaseException:
-            hook.close()
-            raise
-
-    def _raise_for(self, code: int, n_past: int, n: int) -> None:
-        """Called after every decode: also raises DecodeError when a product was not done with both planes."""
-        super()._raise_for(code, n_past, n)
-        self._hook.check()
-
-    def close(self) -> None:
-        """Frees cache and buffers, then what the hook held; twice is fine."""
-        super().close()
-        self._hook.close()
-
-
-def _usable_kernel(planes: Sequence[Plane], with_residual: bool) -> Kernel | str:
-    if with_residual and any(plane.kind != TIED for plane in planes):
+def _usable_kernel(planes: Sequence[Plane]) -> Kernel | str:
+    if any(plane.kind != TIED for plane in planes):
         return "the kernel computes tied residuals only"
-    found = kernel()
-    if not with_residual and isinstance(found, Kernel) and not found.suits_the_base_alone:
-        return "the engine's own products are faster for the base alone"
-    return found
+    return kernel()

@@ -1,8 +1,7 @@
-"""What makes a context of the base model compute with both planes: an eval callback of the engine, compiled.
+"""What makes a context of the base model compute with both planes: the kernel, told the weights by name.
 
-`KernelHook` rewrites the base's products, while the engine asks about them, into operations that read both planes in
-one pass; `nested_plain.py` is the way without a compiler. Tensors are known by name only, so that every architecture
-with known weights works.
+`nested_plain.py` is the way without a compiler. Tensors are known by name only, so that every architecture with known
+weights works.
 """
 
 from __future__ import annotations
@@ -10,23 +9,21 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ContextError, DecodeError
-from .ggml_arena import Arena
-from .ggml_tensor import F32, N_OP_PARAMS, at, op_number
-from .library import engine, ggml
-from .nested_kernel import Kernel
+from .ggml_tensor import op_number
+from .hooked import custom_nodes
+from .kernel import Kernel
+from .library import engine
 from .nested_planes import (
     BASE_BLOCK_BYTES,
     GROUP_ROWS,
     Plane,
 )
-
-_ALL_THREADS = -1
 
 
 class PlaneFiles:
@@ -47,25 +44,10 @@ class PlaneFiles:
         return self._residual[plane.residual_offset : plane.residual_offset + plane.n_residual_bytes]
 
 
-class Hook(Protocol):
-    """What makes a context nested: a C callback with its data, asked after every decode how it went."""
-
-    callback: Any
-    data: int | None
-
-    def check(self) -> None:
-        """Raises DecodeError when a product of the last decode was not done with both planes."""
-        ...
-
-    def close(self) -> None:
-        """Frees what the callback used; close the context first."""
-        ...
-
-
 class KernelHook:
-    """The compiled way; without the residual it is the base alone, by the same code. Raises ContextError."""
+    """The compiled way. Raises ContextError."""
 
-    def __init__(self, kernel: Kernel, files: PlaneFiles, *, with_residual: bool = True) -> None:
+    def __init__(self, kernel: Kernel, files: PlaneFiles) -> None:
         self._library = library = kernel.library
         self._files = files  # the kernel reads the mapping: keep it
         self._state = library.esq_new(len(files.planes), kernel.level, op_number("MUL_MAT"), op_number("GET_ROWS"))
@@ -73,10 +55,10 @@ class KernelHook:
             raise ContextError("no memory for the nested kernel's tables")
         for index, plane in enumerate(files.planes):
             sample = np.ascontiguousarray(files.base(plane)[:GROUP_ROWS, 0]).tobytes()
-            address = files.residual(plane).ctypes.data if with_residual else None
+            address = files.residual(plane).ctypes.data
             library.esq_set_weight(self._state, index, plane.name.encode(), plane.n_cols, plane.n_rows, address, sample)
         addresses = (library.esq_mul_mat_address(), library.esq_get_rows_address())
-        op, *params = _custom_nodes(addresses, self._state)
+        op, *params = custom_nodes(addresses, self._state)
         library.esq_set_template(self._state, op, *(array.ctypes.data for array in params))
         kind: Any = engine().ggml_backend_sched_eval_callback
         self.callback: Any = ctypes.cast(library.esq_callback, kind)
@@ -93,7 +75,7 @@ class KernelHook:
         if refused or unseen:
             raise DecodeError(
                 f"{refused} products of nested weights could not take their residual and {unseen} nested weights were "
-                "never asked for; run with EDGE_SPECQUANT_NESTED_KERNEL=0"
+                "never asked for; run with EDGE_SPECQUANT_KERNEL=0"
             )
         self._all_seen = True
 
@@ -102,19 +84,3 @@ class KernelHook:
         state, self._state = self._state, None
         if state:
             self._library.esq_free(state)
-
-
-def _custom_nodes(addresses: Sequence[int], user_data: int) -> tuple[Any, ...]:
-    """The engine's own custom nodes for C functions at these addresses: operation number, then parameters of each."""
-    library = ggml()
-    new = library.ggml_custom_4d
-    new.restype = ctypes.c_void_p
-    new.argtypes = [ctypes.c_void_p, ctypes.c_int, *[ctypes.c_int64] * 4, ctypes.c_void_p, ctypes.c_int]
-    new.argtypes += [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
-    op, params = 0, []
-    with Arena(len(addresses)) as arena:
-        for address in addresses:
-            node = at(new(arena.handle, F32, 1, 1, 1, 1, None, 0, address, _ALL_THREADS, user_data))
-            op = node.op
-            params.append(np.array(node.op_params[:N_OP_PARAMS], dtype=np.int32))
-    return (op, *params)

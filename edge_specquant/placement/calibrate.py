@@ -18,6 +18,7 @@ from typing import Any
 from .. import config
 from ..errors import FileError
 from ..gguf.atomic import write_text_whole
+from ..native.products import products_key
 from ..native.protocol import Context
 from ..native.selftest import engine_key
 from .cost_curve import CostCurve
@@ -86,8 +87,9 @@ def calibrate_quickly(context: Context, budget_s: float) -> Calibration:
 def kept_path(model: Path, n_threads: int, n_gpu_layers: int, kv_types: str = "f16/f16") -> Path:
     """Where this machine keeps the curves of this file. Raises OSError for a file that is not there."""
     stat = model.stat()
-    parts = (engine_key(), model.name, stat.st_size, stat.st_mtime_ns, n_threads, n_gpu_layers, kv_types)
-    digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:24]
+    machine = (engine_key(), products_key(), n_threads, n_gpu_layers, kv_types)
+    file = (model.name, stat.st_size, stat.st_mtime_ns)
+    digest = hashlib.sha256("\0".join(map(str, machine + file)).encode()).hexdigest()[:24]
     return config.cache_dir() / "calibration" / f"{digest}.json"
 
 

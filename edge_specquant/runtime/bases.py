@@ -20,8 +20,10 @@ class Bases:
         self._lock = threading.Lock()
         self._shared: SharedModel | None = None
 
-    def open(self, family: Family, variant: str, load: Callable[[Path, bool], NativeModel]) -> NestedModel:
-        """The base as a model of its own, or with its residual; both files are proven first; load(path, use_mmap).
+    def open(
+        self, family: Family, variant: str, load: Callable[[Path, bool], NativeModel]
+    ) -> SharedModel | NestedModel:
+        """The base as a model of its own, or with its residual; load(path, use_mmap).
 
         Raises FamilyError, GGUFError, ModelLoadError, and UsageError when the base is on a GPU.
         """
@@ -31,7 +33,7 @@ class Bases:
                 share = self._shared = SharedModel(load(base, BASE_USES_MMAP))
             else:
                 share = self._shared.share()
-        return open_nested(residual, share, with_residual=variant == NESTED)
+        return open_nested(residual, share) if variant == NESTED else share
 
 
 def is_of_pair(variant: str, variants: Mapping[str, Variant]) -> bool:

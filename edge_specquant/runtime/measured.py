@@ -15,6 +15,7 @@ from ..engine.costs import Curve
 from ..engine.kv_cache import KVCache
 from ..engine.strictness import certificate
 from ..gguf.family import Family
+from ..native.products import products_key
 from ..native.protocol import Context, Model
 from ..native.selftest import engine_key
 from ..placement.calibrate import Calibration, calibrate_quickly, keep, kept_path, read_kept
@@ -49,7 +50,7 @@ class Measured:
 
     def certificate(self, variant: str, model: Model, target: KVCache) -> Certificate:
         """Kept, or measured now on the target's own context, which is emptied for it."""
-        parts = (engine_key(), self._options.n_threads, *_identity(self._family.variant(variant).path))
+        parts = (engine_key(), products_key(), self._options.n_threads, *_identity(self._family.variant(variant).path))
         digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:24]
         kept_in = config.cache_dir() / "certificates" / f"{digest}.json"
         if not kept_in.is_file():

@@ -15,17 +15,17 @@ from edge_specquant.errors import UsageError
 from edge_specquant.gguf.nested import read_planes, write_nested
 from edge_specquant.gguf.nested_codec import decode
 from edge_specquant.gguf.nested_open import open_nested
-from edge_specquant.native import nested_kernel
+from edge_specquant.native.kernel import kernel
 from edge_specquant.native.model import NativeModel
 from edge_specquant.native.nested import NestedModel, SharedModel
-from edge_specquant.native.nested_planes import grouped, ungrouped
+from edge_specquant.native.nested_planes import ungrouped
 from edge_specquant.native.opening import open_model
 from edge_specquant.native.protocol import ContextParams
 from edge_specquant.native.selftest import verdict
 from edge_specquant.native.tiny import write_tiny_llama
 
 PARAMS = ContextParams(n_ctx=256, n_batch=128, max_rows=64, n_threads=2)
-KERNEL = nested_kernel.kernel()
+KERNEL = kernel()
 needs_kernel = pytest.mark.skipif(isinstance(KERNEL, str), reason=str(KERNEL))
 WAYS = [pytest.param(True, marks=needs_kernel, id="kernel"), pytest.param(False, id="plain")]
 
@@ -108,18 +108,6 @@ def test_the_base_is_not_touched_by_contexts_of_the_target(nested: NestedModel, 
         assert np.array_equal(draft.decode(tokens, 0, 1), expected)
 
 
-@needs_kernel
-def test_the_draft_by_the_kernel_is_the_base(files: Files) -> None:
-    tokens = [5, 300, 301, 302, 310]
-    with (
-        open_nested(files.residual, with_residual=False) as draft,
-        draft.context(PARAMS) as context,
-        draft.base.context(PARAMS) as stock,
-    ):
-        found, expected = context.decode(tokens, 0, 5), stock.decode(tokens, 0, 5)
-        assert np.sqrt(np.square(found - expected).mean()) < 0.06 * expected.std()
-
-
 def test_greedy_speculation_equals_the_target_alone(nested: NestedModel) -> None:
     prompt = nested.vocab.tokenize("the cat and the")
     alone = Rig(nested)
@@ -169,42 +157,3 @@ def test_a_wanted_kernel_that_cannot_be_is_a_usage_error(files: Files, tmp_path:
     write_nested(files.reference, base, residual, kind="q4_0")
     with pytest.raises(UsageError, match="tied"):
         open_nested(residual, use_kernel=True)
-
-
-@needs_kernel
-@pytest.mark.parametrize("level", range(3))
-@pytest.mark.parametrize("layout", range(4))
-def test_every_instruction_set_reads_every_layout(level: int, layout: int) -> None:
-    assert not isinstance(KERNEL, str)
-    if level > KERNEL.library.esq_best_level():
-        pytest.skip("not on this processor")
-    rng = np.random.default_rng(layout)
-    n_rows, n_cols, n = 24, 160, 43
-    base, residual, weights = nested_kernel.random_planes(rng, n_rows, n_cols)
-    x = rng.normal(0, 1, (n, n_cols)).astype(np.float32)
-    expected = _rounded(x) @ weights.T
-    found = nested_kernel.multiply(KERNEL.library, level, _laid_out(base, layout), residual, x, n_rows, layout)
-    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
-
-
-def _rounded(x: np.ndarray) -> np.ndarray:
-    """Activations as the kernel sees them: 8-bit codes with a scale for 32."""
-    blocks = x.reshape(-1, 32)
-    scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
-    codes = np.rint(blocks * (np.float32(1) / scale))
-    return (codes.astype(np.float64) * scale).reshape(x.shape)
-
-
-def _laid_out(base: np.ndarray, layout: int) -> np.ndarray:
-    """Q4_0 blocks in the orders of the engine's repacked buffers: rows, 8x8, 4x8, 4x4."""
-    if layout == 0:
-        return base
-    n_rows, n_blocks = base.shape[:2]
-    rows, chunk = {1: (8, 8), 2: (4, 8), 3: (4, 4)}[layout]
-    groups = base.reshape(n_rows // rows, rows, n_blocks, 18)
-    scales = groups[..., :2].transpose(0, 2, 1, 3).reshape(-1, n_blocks, 2 * rows)
-    codes = (groups[..., 2:] ^ 0x88).reshape(n_rows // rows, rows, n_blocks, 16 // chunk, chunk)
-    codes = codes.transpose(0, 2, 3, 1, 4).reshape(-1, n_blocks, 16 * rows)
-    if layout == 1:
-        assert np.array_equal(codes.ravel(), grouped(base[..., 2:] ^ 0x88).ravel())
-    return np.concatenate((scales, codes), axis=2)

@@ -1,4 +1,4 @@
-"""The compiled kernel of bit-nested weights: built once where a C compiler is, proven against numpy, else not there.
+"""The compiled kernel of matrix products: built once where a C compiler is, proven against numpy, else not there.
 
 Takes nothing, gives a loaded library or the reason why there is none. Knows nothing of models.
 """
@@ -25,7 +25,9 @@ from ..nested_planes import grouped
 from ..selftest import engine_key
 
 LEVELS = ("plain C", "AVX2", "AVX-512 VNNI", "SDOT")
+FORMATS = ("nested", "q8_0", "f16")
 LAYOUT_ROWS = 0
+_PREFIX = "products-"
 _FLAGS = ("-O3", "-shared", "-fPIC", "-std=gnu11", "-fvisibility=hidden")
 _MATH_FLAGS = ("-fno-math-errno", "-ffinite-math-only", "-fno-signed-zeros", "-fno-trapping-math", "-ffp-contract=off")
 _TIMEOUT_S = 120.0
@@ -34,10 +36,11 @@ _TOLERANCE = 0.02  # of the largest sum: activations are rounded to 8 bits
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The loaded library and the instruction set it will use."""
+    """The loaded library, the instruction set it will use, and a hash of its source and compiler."""
 
     library: Any
     level: int
+    version: str
 
     @property
     def name(self) -> str:
@@ -45,95 +48,126 @@ class Kernel:
         return LEVELS[self.level]
 
     @property
-    def suits_the_base_alone(self) -> bool:
-        """Whether it beats the engine's own Q4_0 products, measured: with VNNI by up to a half, with AVX2 not."""
+    def suits_ordinary_weights(self) -> bool:
+        """Whether it beats the engine's own products of ordinary weights: measured with AVX-512 VNNI only."""
         return LEVELS[self.level] == "AVX-512 VNNI"
 
 
 @functools.cache
 def kernel() -> Kernel | str:
     """The kernel, built if need be and proven right here; or a sentence on why there is none."""
-    if os.environ.get("EDGE_SPECQUANT_NESTED_KERNEL", "").lower() in ("0", "off", "no"):
-        return "the nested kernel is switched off by EDGE_SPECQUANT_NESTED_KERNEL"
+    if os.environ.get("EDGE_SPECQUANT_KERNEL", "").lower() in ("0", "off", "no"):
+        return "the kernel is switched off by EDGE_SPECQUANT_KERNEL"
     if sys.platform == "win32":
-        return "the nested kernel needs gcc or clang; on Windows the slower way without it is taken"
+        return "the kernel needs gcc or clang; on Windows the engine's own products are taken"
     built = _build()
     if isinstance(built, str):
         return built
     try:
         library = _declared(ctypes.CDLL(str(built)))
     except OSError as error:
-        return f"the nested kernel cannot be loaded: {error}"
+        return f"the kernel cannot be loaded: {error}"
     level = library.esq_best_level()
     if level == 0:  # plain C is a reference, far behind the engine's own products
-        return "the nested kernel has no code for this processor's instruction sets; the slower way without it is taken"
+        return "the kernel has no code for this processor's instruction sets; the engine's own products are taken"
     if not is_right(library, level):
-        return f"the nested kernel ({LEVELS[level]}) computes wrongly when compiled on this machine"
-    return Kernel(library, level)
+        return f"the kernel ({LEVELS[level]}) computes wrongly when compiled on this machine"
+    return Kernel(library, level, built.stem.removeprefix(_PREFIX)[:8])
 
 
 def is_right(library: Any, level: int) -> bool:
-    """Whether the library's products are those of numpy, for a shape with a partial last group of rows."""
+    """Whether the library's products of every format are those of numpy."""
     rng = np.random.default_rng(7)
-    n_cols, n_rows, n = 96, 13, 11
-    base, residual, weights = random_planes(rng, n_rows, n_cols)
+    n_cols, n = 96, 11
     x = rng.normal(0, 1, (n, n_cols)).astype(np.float32)
-    found = multiply(library, level, base, residual, x, n_rows)
-    expected = x.astype(np.float64) @ weights.T
-    return bool(np.abs(found - expected).max() <= _TOLERANCE * np.abs(expected).max())
+    for weights in (random_nested(rng, 13, n_cols), random_q8_0(rng, 16, n_cols), random_f16(rng, 16, n_cols)):
+        found = multiply(library, level, weights, x)
+        expected = x.astype(np.float64) @ weights.values.T
+        if np.abs(found - expected).max() > _TOLERANCE * np.abs(expected).max():
+            return False
+    return True
 
 
-def multiply(
-    library: Any,
-    level: int,
-    base: NDArray[np.uint8],
-    residual: NDArray[np.uint8],
-    x: NDArray[np.float32],
-    n_rows: int,
-    layout: int = LAYOUT_ROWS,
-) -> NDArray[np.float32]:
-    """x (n, n_columns) times nested weights, without an engine: shape (n, n_rows)."""
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A matrix in a format of the kernel, and the values it stands for, (n_rows, n_columns)."""
+
+    kind: str
+    data: NDArray[np.uint8]
+    values: NDArray[np.float64]
+    residual: NDArray[np.uint8] | None = None
+    layout: int = LAYOUT_ROWS
+
+
+def multiply(library: Any, level: int, weights: Weights, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """x (n, n_columns) times weights, without an engine: shape (n, n_rows). Raises MemoryError."""
+    n_rows, n_cols = weights.values.shape
     y = np.empty((x.shape[0], n_rows), dtype=np.float32)
-    arrays = [np.ascontiguousarray(array) for array in (base, residual, x)]
-    base_at, residual_at, x_at = (array.ctypes.data for array in arrays)
+    data, x = np.ascontiguousarray(weights.data), np.ascontiguousarray(x)
+    residual = None if weights.residual is None else np.ascontiguousarray(weights.residual)
     done = library.esq_multiply(
-        level, layout, base_at, residual_at, x.shape[1], n_rows, x_at, x.shape[0], y.ctypes.data
+        FORMATS.index(weights.kind),
+        level,
+        weights.layout,
+        data.ctypes.data,
+        None if residual is None else residual.ctypes.data,
+        n_cols,
+        n_rows,
+        x.ctypes.data,
+        x.shape[0],
+        y.ctypes.data,
     )
     if not done:
         raise MemoryError("no memory for the kernel's scratch space")
     return y
 
 
-def random_planes(
-    rng: np.random.Generator, n_rows: int, n_cols: int
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.float64]]:
-    """A base of plain Q4_0 blocks, a residual plane in its own order, and the weights they stand for."""
+def random_nested(rng: np.random.Generator, n_rows: int, n_cols: int) -> Weights:
+    """A base of plain Q4_0 blocks and a residual plane in its own order."""
     n_blocks = n_cols // 32
-    scales = rng.uniform(0.5, 1.5, (n_rows, n_blocks)).astype(np.float16) * rng.choice(
-        np.array([-1, 1], dtype=np.float16), (n_rows, n_blocks)
-    )
+    scales = _random_scales(rng, n_rows, n_blocks)
     codes = rng.integers(0, 256, (n_rows, n_blocks, 32))
     q, r = codes >> 4, codes & 15
     base = np.empty((n_rows, n_blocks, 18), dtype=np.uint8)
-    base[..., :2] = scales[..., None].view(np.uint8)
+    base[..., :2] = scales.view(np.uint8)
     base[..., 2:] = q[..., :16] | q[..., 16:] << 4
-    weights = scales[..., None].astype(np.float64) / 16 * (codes - 136)
+    values = scales.astype(np.float64) / 16 * (codes - 136)
     nibbles = (r[..., :16] | r[..., 16:] << 4).astype(np.uint8)
-    return base, grouped(nibbles), weights.reshape(n_rows, n_cols)
+    return Weights("nested", base, values.reshape(n_rows, n_cols), grouped(nibbles))
+
+
+def random_q8_0(rng: np.random.Generator, n_rows: int, n_cols: int) -> Weights:
+    """Rows of Q8_0 blocks."""
+    scales = _random_scales(rng, n_rows, n_cols // 32)
+    codes = rng.integers(-128, 128, (n_rows, n_cols // 32, 32), dtype=np.int8)
+    data = np.concatenate((scales.view(np.uint8), codes.view(np.uint8)), axis=2)
+    return Weights("q8_0", data, (scales.astype(np.float64) * codes).reshape(n_rows, n_cols))
+
+
+def random_f16(rng: np.random.Generator, n_rows: int, n_cols: int) -> Weights:
+    """Rows of half floats."""
+    values = rng.normal(0, 1, (n_rows, n_cols)).astype(np.float16)
+    return Weights("f16", values.view(np.uint8), values.astype(np.float64))
+
+
+def _random_scales(rng: np.random.Generator, n_rows: int, n_blocks: int) -> NDArray[np.float16]:
+    sizes = rng.uniform(0.5, 1.5, (n_rows, n_blocks, 1)) * rng.choice((-1.0, 1.0), (n_rows, n_blocks, 1))
+    scales: NDArray[np.float16] = sizes.astype(np.float16)
+    return scales
 
 
 def _build() -> Path | str:
     """The compiled library, from the cache when source, compiler and processor are those it was built for."""
     compiler = _compiler()
     if compiler is None:
-        return "there is no C compiler here (gcc or clang), so nested weights take the slower way"
+        return "there is no C compiler here (gcc or clang), so the engine's own products are taken"
     source = Path(__file__).with_name("kernel.c")
     try:
-        text = source.read_bytes()
+        text = b"".join(path.read_bytes() for path in sorted(source.parent.glob("*.[ch]")))
     except OSError as error:
         return f"the kernel's source is missing: {error}"
     key = hashlib.sha256(b"\0".join((text, " ".join(compiler).encode(), engine_key().encode()))).hexdigest()[:24]
-    target = config.cache_dir() / "kernels" / f"nested-{key}.so"
+    target = config.cache_dir() / "kernels" / f"{_PREFIX}{key}.so"
     return target if target.is_file() else _compile(compiler, source, target)
 
 
@@ -152,9 +186,9 @@ def _compile(compiler: list[str], source: Path, target: Path) -> Path | str:
                 partial.replace(target)
                 return target
             reason = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"])[-1]
-        return f"the nested kernel could not be compiled: {reason}"
+        return f"the kernel could not be compiled: {reason}"
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the nested kernel could not be compiled: {error}"
+        return f"the kernel could not be compiled: {error}"
     finally:
         partial.unlink(missing_ok=True)
 
@@ -172,10 +206,7 @@ def _declared(library: Any) -> Any:
     pointer, i64, i32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "esq_best_level": (ctypes.c_int, []),
-        "esq_multiply": (
-            ctypes.c_bool,
-            [ctypes.c_int, ctypes.c_int, pointer, pointer, i64, i64, pointer, i64, pointer],
-        ),
+        "esq_multiply": (ctypes.c_bool, [ctypes.c_int] * 3 + [pointer, pointer, i64, i64, pointer, i64, pointer]),
         "esq_mul_mat_address": (pointer, []),
         "esq_get_rows_address": (pointer, []),
         "esq_new": (pointer, [i64, ctypes.c_int, i32, i32]),
@@ -185,6 +216,12 @@ def _declared(library: Any) -> Any:
         "esq_n_failed": (i64, [pointer]),
         "esq_n_unseen": (i64, [pointer]),
         "esq_free": (None, [pointer]),
+        "esq_plain_address": (pointer, []),
+        "esq_plain_new": (pointer, [ctypes.c_int, i32, i32, pointer, pointer, pointer]),
+        "esq_plain_set_template": (None, [pointer, i32, pointer]),
+        "esq_plain_n_taken": (i64, [pointer]),
+        "esq_plain_n_failed": (i64, [pointer]),
+        "esq_plain_free": (None, [pointer]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

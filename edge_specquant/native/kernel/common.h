@@ -1,0 +1,105 @@
+/* What all products share: the engine's tensor, sizes, the activations as 8-bit codes, and what one strip is given. */
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#endif
+
+enum { BLOCK = 32, GROUP = 8, BLOCK_BYTES = 18, TILE = 32, STRIP = 8, MAX_THREADS = 512, NAME_BYTES = 64 };
+enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_I32 = 26 };
+enum { LAYOUT_ROWS = 0, LAYOUT_8X8 = 1, LAYOUT_4X8 = 2, LAYOUT_4X4 = 3, N_LAYOUTS = 4 };
+enum { LEVEL_C = 0, LEVEL_AVX2 = 1, LEVEL_VNNI = 2, LEVEL_DOTPROD = 3 };
+
+struct tensor { /* ggml_tensor (ggml.h); whoever loads this checks it */
+    int32_t type;
+    void *buffer;
+    int64_t ne[4];
+    size_t nb[4];
+    int32_t op;
+    int32_t op_params[16];
+    int32_t flags;
+    struct tensor *src[10];
+    void *view_src;
+    size_t view_offs;
+    uint8_t *data;
+    char name[NAME_BYTES];
+    void *extra;
+};
+
+/* A matrix of weights and the activations of a few columns that meet it. */
+struct strip {
+    int layout;
+    const uint8_t *base, *residual; /* whole tensors */
+    int64_t n_cols, n_rows;
+    const int8_t *codes; /* column c at codes + c * n_cols */
+    const float *scales;
+    const int32_t *sums;
+    const float *x; /* the same columns as they came, column c at x + c * x_stride */
+    int64_t x_stride;
+};
+
+/* Eight rows x n columns, n at most STRIP; out: n x GROUP. The order of a sum's terms does not depend on n. */
+typedef void (*strip_fn)(const struct strip *s, int64_t group, int n, float *out);
+
+/* -- small helpers ------------------------------------------------------------------------------------------------ */
+
+static float from_half(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = (half >> 10) & 31, mantissa = half & 1023, bits;
+    float value;
+    if (exponent == 0) {
+        value = (float)mantissa * 0x1p-24f;
+        return sign ? -value : value;
+    }
+    bits = sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | mantissa << 13;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline int64_t n_blocks(int64_t n_cols) { return n_cols / BLOCK; }
+
+/* -- activations -------------------------------------------------------------------------------------------------- */
+
+static void quantize_column(const float *x, int64_t n_cols, int8_t *codes, float *scales, int32_t *sums) {
+    for (int64_t block = 0; block < n_blocks(n_cols); block++, x += BLOCK, codes += BLOCK) {
+        float largest = 0.0f;
+        int32_t sum = 0;
+        for (int i = 0; i < BLOCK; i++) largest = fmaxf(largest, fabsf(x[i]));
+        float scale = largest / 127.0f, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+        for (int i = 0; i < BLOCK; i++) {
+            int32_t code = (int32_t)rintf(x[i] * inverse);
+            codes[i] = (int8_t)code;
+            sum += code;
+        }
+        scales[block] = scale;
+        sums[block] = sum;
+    }
+}
+
+#if defined(__x86_64__)
+
+#define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c,fma")))
+#define AVX2 __attribute__((target("avx2,fma,f16c")))
+
+static inline int64_t eight(const int8_t *a) {
+    int64_t value;
+    memcpy(&value, a, sizeof value);
+    return value;
+}
+
+/* Sums of neighbouring lanes: 16 -> 8. */
+VNNI static inline __m256 pair_sums(__m512 value) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
+    return _mm512_castps512_ps256(
+        _mm512_add_ps(_mm512_permutexvar_ps(even, value), _mm512_permutexvar_ps(odd, value)));
+}
+
+#endif

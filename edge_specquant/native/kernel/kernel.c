@@ -1,0 +1,255 @@
+/* Matrix products inside the engine's own graph and threads, faster than the engine's for few columns.
+ *
+ * The engine's eval callback, asked about a node before it is computed, turns the product into a custom operation of
+ * the engine; nothing is computed twice and no thread waits for Python. Two users: `plain` takes the products of
+ * ordinary Q8_0, F16 and Q4_0 weights; `nested` those of bit-nested ones, whose block is a Q4_0 block (scale d, codes q
+ * of 0..15) and 16 bytes of residual codes r of 0..15, in value d / 16 * (16 q + r - 136).
+ *
+ * Knows nothing of files.
+ */
+
+#include "common.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#include "nested.h"
+#include "plain.h"
+#include "products.h"
+
+/* -- nested weights, known by name ------------------------------------------------------------------------------- */
+
+struct bound {
+    const struct tensor *tensor;
+    const struct weight *weight;
+    int layout;
+};
+
+struct nested {
+    struct weight *weights;
+    struct bound *table;
+    struct scratch scratch[MAX_THREADS];
+    int64_t n_weights, n_slots;
+    int32_t op_mul_mat, op_get_rows;
+    int32_t custom_op, mul_mat_params[16], get_rows_params[16];
+    int level;
+    int64_t n_refused; /* products of nested weights that this kernel does not know how to do */
+    int64_t n_failed;  /* out of memory while computing */
+};
+
+static struct bound *slot_of(struct nested *nested, const struct tensor *tensor) {
+    uint64_t hash = (uint64_t)(uintptr_t)tensor * 0x9E3779B97F4A7C15u;
+    int64_t at = (int64_t)(hash >> 32) & (nested->n_slots - 1);
+    while (nested->table[at].tensor && nested->table[at].tensor != tensor) at = (at + 1) & (nested->n_slots - 1);
+    return &nested->table[at];
+}
+
+static int by_name(const void *name, const void *weight) {
+    return strncmp(name, ((const struct weight *)weight)->name, NAME_BYTES);
+}
+
+static struct bound *bind(struct nested *nested, const struct tensor *tensor) {
+    struct bound *slot = slot_of(nested, tensor);
+    if (slot->tensor) return slot;
+    struct weight *weight =
+        bsearch(tensor->name, nested->weights, (size_t)nested->n_weights, sizeof(struct weight), by_name);
+    if (!weight) return NULL;
+    if (weight->n_cols != tensor->ne[0] || weight->n_rows != tensor->ne[1] || weight->n_seen >= 2) {
+        nested->n_refused++; /* the table has room for two tensors of a name: a tied embedding and the head made of it */
+        return NULL;
+    }
+    *slot = (struct bound){tensor, weight, find_layout(weight, tensor->data)};
+    weight->n_seen++;
+    return slot;
+}
+
+static void run_mul_mat(struct tensor *dst, int ith, int nth, void *user) {
+    struct nested *nested = user;
+    const struct bound *bound = slot_of(nested, dst->src[0]);
+    const struct weight *weight = bound->weight;
+    const struct strip s = {.layout = bound->layout, .residual = weight->residual, .n_cols = weight->n_cols,
+                            .n_rows = weight->n_rows};
+    if (!multiply_node(FORMAT_NESTED, nested->level, s, dst, ith, nth, &nested->scratch[ith])) nested->n_failed++;
+}
+
+static void run_get_rows(struct tensor *dst, int ith, int nth, void *user) {
+    struct nested *nested = user;
+    const struct bound *bound = slot_of(nested, dst->src[0]);
+    const struct weight *weight = bound->weight;
+    const int32_t *rows = (const int32_t *)dst->src[1]->data;
+    for (int64_t i = ith; i < dst->src[1]->ne[0]; i += nth) {
+        int64_t group = rows[i] / GROUP, row = rows[i] % GROUP;
+        const uint8_t *residual = residual_group(weight->residual, group, weight->n_cols);
+        const int step = residual_step(weight->residual);
+        float *out = (float *)(dst->data + (size_t)i * dst->nb[1]);
+        for (int64_t block = 0; block < n_blocks(weight->n_cols); block++, residual += step, out += BLOCK) {
+            uint16_t half[GROUP];
+            uint8_t codes[128];
+            gather(bound->layout, dst->src[0]->data, group, block, weight->n_cols, weight->n_rows, half, codes);
+            float d = from_half(half[row]) / 16.0f;
+            for (int j = 0; j < 16; j++) {
+                int at = 64 * (j / 8) + 8 * (int)row + j % 8;
+                out[j] = d * (float)(16 * (codes[at] & 15) + (residual[at] & 15) - 136);
+                out[j + 16] = d * (float)(16 * (codes[at] >> 4) + (residual[at] >> 4) - 136);
+            }
+        }
+    }
+}
+
+/* ggml_backend_sched_eval_callback: rewrites nodes while being asked, wants none of their data. */
+EXPORT bool esq_callback(struct tensor *node, bool ask, void *user) {
+    struct nested *nested = user;
+    if (!ask || (node->op != nested->op_mul_mat && node->op != nested->op_get_rows)) return !ask;
+    struct bound *bound = bind(nested, node->src[0]);
+    if (!bound) return false;
+    bool product = node->op == nested->op_mul_mat;
+    bool known = bound->layout >= 0 && node->src[0]->type == TYPE_Q4_0 && is_plain(node) && node->src[1]->type == (product ? TYPE_F32 : TYPE_I32);
+    if (!known) {
+        nested->n_refused++;
+        return false;
+    }
+    memcpy(node->op_params, product ? nested->mul_mat_params : nested->get_rows_params, sizeof node->op_params);
+    node->op = nested->custom_op;
+    return false;
+}
+
+/* -- life ----------------------------------------------------------------------------------------------------------- */
+
+EXPORT void *esq_mul_mat_address(void) { return (void *)run_mul_mat; }
+EXPORT void *esq_get_rows_address(void) { return (void *)run_get_rows; }
+
+/* Weights are named in ascending order of their names, so that they are found by bisection. NULL for want of memory. */
+EXPORT struct nested *esq_new(int64_t n_weights, int level, int32_t op_mul_mat, int32_t op_get_rows) {
+    struct nested *nested = calloc(1, sizeof *nested);
+    if (!nested) return NULL;
+    nested->n_slots = 16;
+    while (nested->n_slots < 4 * n_weights) nested->n_slots *= 2;
+    nested->weights = calloc((size_t)n_weights + 1, sizeof(struct weight));
+    nested->table = calloc((size_t)nested->n_slots, sizeof(struct bound));
+    nested->n_weights = n_weights;
+    nested->level = level;
+    nested->op_mul_mat = op_mul_mat;
+    nested->op_get_rows = op_get_rows;
+    if (nested->weights && nested->table) return nested;
+    free(nested->weights);
+    free(nested->table);
+    free(nested);
+    return NULL;
+}
+
+EXPORT void esq_set_weight(struct nested *nested, int64_t index, const char *name, int64_t n_cols, int64_t n_rows,
+                           const uint8_t *residual, const uint8_t *sample) {
+    struct weight *weight = &nested->weights[index];
+    strncpy(weight->name, name, NAME_BYTES - 1);
+    weight->n_cols = n_cols;
+    weight->n_rows = n_rows;
+    weight->residual = residual;
+    memcpy(weight->sample, sample, (size_t)(n_rows < GROUP ? n_rows : GROUP) * BLOCK_BYTES);
+}
+
+/* What a custom node of the engine holds (ggml_custom_4d), for products and for embeddings. */
+EXPORT void esq_set_template(struct nested *nested, int32_t op, const int32_t *mul_mat_params,
+                             const int32_t *get_rows_params) {
+    nested->custom_op = op;
+    memcpy(nested->mul_mat_params, mul_mat_params, sizeof nested->mul_mat_params);
+    memcpy(nested->get_rows_params, get_rows_params, sizeof nested->get_rows_params);
+}
+
+EXPORT int64_t esq_n_refused(const struct nested *nested) { return nested->n_refused; }
+EXPORT int64_t esq_n_failed(const struct nested *nested) { return nested->n_failed; }
+
+EXPORT int64_t esq_n_unseen(const struct nested *nested) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < nested->n_weights; i++) n += nested->weights[i].n_seen == 0;
+    return n;
+}
+
+EXPORT void esq_free(struct nested *nested) {
+    if (!nested) return;
+    for (int i = 0; i < MAX_THREADS; i++) free_scratch(&nested->scratch[i]);
+    free(nested->weights);
+    free(nested->table);
+    free(nested);
+}
+
+/* -- ordinary weights, known by type ------------------------------------------------------------------------------- */
+
+typedef bool (*is_host_fn)(void *buffer);
+typedef const char *(*name_fn)(void *buffer);
+
+struct plain {
+    struct scratch scratch[MAX_THREADS];
+    int32_t op_none, op_mul_mat, custom_op, params[16];
+    int level;
+    int64_t max_width[3]; /* by format: the engine's own products are the faster ones for more columns */
+    is_host_fn is_host;   /* ggml_backend_buffer_is_host */
+    name_fn name_of;      /* ggml_backend_buffer_name */
+    int64_t n_taken, n_failed;
+};
+
+static int format_of(int32_t type) {
+    return type == TYPE_F16 ? FORMAT_F16 : type == TYPE_Q8_0 ? FORMAT_Q8_0 : type == TYPE_Q4_0 ? FORMAT_NESTED : -1;
+}
+
+static void run_plain(struct tensor *dst, int ith, int nth, void *user) {
+    struct plain *plain = user;
+    const struct tensor *weight = dst->src[0];
+    const struct strip s = {.layout = weight->type == TYPE_Q4_0 && weight->extra ? LAYOUT_8X8 : LAYOUT_ROWS,
+                            .n_cols = weight->ne[0], .n_rows = weight->ne[1]};
+    if (!multiply_node(format_of(weight->type), plain->level, s, dst, ith, nth, &plain->scratch[ith]))
+        plain->n_failed++;
+}
+
+/* Whole rows, one after another, as a file has them or (Q4_0) as the engine repacks them on x86; not the cache's. */
+static bool is_known(const struct plain *plain, const struct tensor *weight, int64_t n) {
+    const int format = format_of(weight->type);
+    if (format < 0 || n > plain->max_width[format] || weight->op != plain->op_none || weight->view_src ||
+        !weight->buffer || weight->ne[0] % BLOCK || weight->ne[1] % GROUP)
+        return false;
+    const size_t row = format == FORMAT_F16 ? (size_t)weight->ne[0] * 2
+                                            : (size_t)n_blocks(weight->ne[0]) * (format == FORMAT_Q8_0 ? 34 : 18);
+    if (weight->nb[1] != row) return false;
+    if (weight->extra) return format == FORMAT_NESTED && !strcmp(plain->name_of(weight->buffer), "CPU_REPACK");
+    return plain->is_host(weight->buffer);
+}
+
+/* ggml_backend_sched_eval_callback, as above; a product it does not know is left to the engine. */
+EXPORT bool esq_plain_callback(struct tensor *node, bool ask, void *user) {
+    struct plain *plain = user;
+    if (!ask || node->op != plain->op_mul_mat) return !ask;
+    if (node->src[1]->type == TYPE_F32 && is_plain(node) && is_known(plain, node->src[0], node->src[1]->ne[1])) {
+        memcpy(node->op_params, plain->params, sizeof node->op_params);
+        node->op = plain->custom_op;
+        plain->n_taken++;
+    }
+    return false;
+}
+
+EXPORT void *esq_plain_address(void) { return (void *)run_plain; }
+
+/* max_width: columns up to which the products of nested (Q4_0), Q8_0 and F16 weights are taken. NULL: no memory. */
+EXPORT struct plain *esq_plain_new(int level, int32_t op_none, int32_t op_mul_mat, const int64_t *max_width,
+                                   is_host_fn is_host, name_fn name_of) {
+    struct plain *plain = calloc(1, sizeof *plain);
+    if (!plain) return NULL;
+    plain->level = level;
+    plain->op_none = op_none;
+    plain->op_mul_mat = op_mul_mat;
+    memcpy(plain->max_width, max_width, sizeof plain->max_width);
+    plain->is_host = is_host;
+    plain->name_of = name_of;
+    return plain;
+}
+
+EXPORT void esq_plain_set_template(struct plain *plain, int32_t op, const int32_t *params) {
+    plain->custom_op = op;
+    memcpy(plain->params, params, sizeof plain->params);
+}
+
+EXPORT int64_t esq_plain_n_taken(const struct plain *plain) { return plain->n_taken; }
+EXPORT int64_t esq_plain_n_failed(const struct plain *plain) { return plain->n_failed; }
+
+EXPORT void esq_plain_free(struct plain *plain) {
+    if (!plain) return;
+    for (int i = 0; i < MAX_THREADS; i++) free_scratch(&plain->scratch[i]);
+    free(plain);
+}

@@ -1,0 +1,64 @@
+"""Ordinary models by the kernel: it takes the products it knows, and the model stays the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_specquant.native.hooked import HookedContext
+from edge_specquant.native.model import NativeModel
+from edge_specquant.native.products import ProductsHook, fast_products
+from edge_specquant.native.protocol import ContextParams
+from edge_specquant.native.quantizer import quantize
+from edge_specquant.native.tiny import write_tiny_llama
+
+PARAMS = ContextParams(n_ctx=256, n_batch=128, max_rows=64, n_threads=2)
+TOKENS = [(7 * i + 3) % 200 for i in range(40)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernel_here() -> None:
+    hook = fast_products()
+    if hook is None:
+        pytest.skip("the kernel is not the faster way here")
+    hook.close()
+
+
+@pytest.fixture(scope="module", params=["F16", "Q8_0", "Q4_0"])
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    source = write_tiny_llama(folder / "f16.gguf", n_embd=256)
+    if request.param == "F16":
+        return source
+    quantize(source, folder / "quantized.gguf", ftype=request.param, n_threads=1)
+    return folder / "quantized.gguf"
+
+
+def _logits(path: Path, use_kernel: bool, widths: list[int]) -> np.ndarray:
+    with NativeModel(path, use_extra_bufts=True, use_kernel=use_kernel) as model, model.context(PARAMS) as context:
+        rows, at = [], 0
+        for width in widths:
+            rows.append(context.decode(TOKENS[at : at + width], at, width).copy())
+            at += width
+        return np.concatenate(rows)
+
+
+def test_the_kernel_takes_products_and_says_so(path: Path) -> None:
+    with NativeModel(path, use_extra_bufts=True) as model, model.context(PARAMS) as context:
+        assert isinstance(context, HookedContext)
+        assert isinstance(context._hook, ProductsHook)
+        context.decode(TOKENS[:3], 0)
+        assert context._hook.n_taken >= 7  # at least one layer's products
+
+
+def test_logits_are_the_engines_within_rounding(path: Path) -> None:
+    expected = _logits(path, use_kernel=False, widths=[8, 1, 4, 8])
+    found = _logits(path, use_kernel=True, widths=[8, 1, 4, 8])
+    assert np.sqrt(np.square(found - expected).mean()) <= 0.03 * expected.std()  # 8-bit activations
+
+
+def test_without_the_kernel_the_context_is_the_engines_own(path: Path) -> None:
+    with NativeModel(path, use_extra_bufts=True, use_kernel=False) as model, model.context(PARAMS) as context:
+        assert not isinstance(context, HookedContext)
