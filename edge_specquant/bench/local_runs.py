@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from ..engine.stats import SpeculationStats
 from ..errors import EngineError
 from ..params import SamplingParams, SpeculationParams
+from ..placement.energy import EnergyMeter, NoEnergy
 from ..request import Request
 from ..runtime import Runtime
-from .energy import EnergyMeter, NoEnergy
 from .measurement import Case, Contestant, Sample
 
 NOT_SIBLINGS = ("none", "lookup")

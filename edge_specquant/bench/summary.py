@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .energy import average_watts
+from ..placement.energy import average_watts
 from .measurement import LONG_CLASS, Contestant, Run, Sample
 from .runner import Outcome
 from .statistics import Interval, Spread, ratio_interval, spread

@@ -17,6 +17,7 @@ from ..gguf.nested import BASE, NESTED
 from ..native.opening import open_model
 from ..native.protocol import ContextParams, Model
 from ..params import MAX_DRAFT
+from ..placement.energy import EnergyMeter, EnergySampler, NoEnergy
 from ..placement.footprint import ContextShape, footprint
 from ..placement.hardware import HardwareProfile
 from ..placement.here import probe_here
@@ -27,7 +28,6 @@ from ..runtime.local import LocalEngine
 from ..runtime.logs import ENGINE_LOG, log_here
 from .ceiling import MeasuredBandwidth, ceiling, measure_bandwidth
 from .cost_curve import WIDTHS, WidthCost, measure_curves
-from .energy import EnergyMeter, EnergySampler, NoEnergy
 from .environment import record_environment
 from .local_runs import LocalRuns, Setting
 from .measurement import Contestant

@@ -53,6 +53,7 @@ _ENGINE_FLAGS = (
     click.option("--batch", "n_batch", type=click.IntRange(1), help="Tokens decoded at once in a prefill."),
     click.option("--threads", "n_threads", type=click.IntRange(0), help="Threads; 0 is the engine's choice."),
     click.option("--gpu-layers", "n_gpu_layers", type=int, help="Layers on the GPU; -1 is all."),
+    click.option("--objective", type=click.Choice(["speed", "energy"]), help="What drafts save: time, or joules."),
 )
 
 
@@ -111,12 +112,13 @@ def take_engine(flags: dict[str, Any]) -> EngineOptions:
     """Removes the engine flags and builds their options."""
     from ..runtime import EngineOptions
 
-    engine = _settings(flags, "engine", ("n_ctx", "n_batch", "n_threads", "n_gpu_layers")).engine
+    engine = _settings(flags, "engine", ("n_ctx", "n_batch", "n_threads", "n_gpu_layers", "objective")).engine
     return EngineOptions(
         n_ctx=engine.n_ctx,
         n_batch=engine.n_batch,
         n_threads=engine.n_threads or 0,
         n_gpu_layers=engine.n_gpu_layers,
+        objective=engine.objective,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -25,7 +26,10 @@ _SHOWN_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(family: str, variants: str | None, n_threads: int, n_gpu_layers: int, passes: int, as_json: bool) -> None:
-    """Measure t(width) of every sibling of FAMILY, as target and as draft, and keep the curves."""
+    """Measure t(width) of every sibling of FAMILY, as target and as draft, and keep the curves.
+
+    Where the machine has an energy meter, watts too.
+    """
     from ..gguf.convert import ensure_family
     from ..placement.here import usable_threads
     from ._progress import step_progress
@@ -51,6 +55,9 @@ def _calibrate(
     from ..native.protocol import ContextParams
     from ..params import MAX_DRAFT
     from ..placement.calibrate import FULL_DEPTHS, calibrate, keep, kept_path
+    from ..placement.energy import EnergySampler
+    from ..placement.power import measure_watts
+    from ..placement.power_meters import find_meter
 
     with open_sibling(family, variant, n_gpu_layers=n_gpu_layers) as model:
         n_ctx = min(model.n_ctx_train or 2048, max(FULL_DEPTHS) + 64)
@@ -59,6 +66,10 @@ def _calibrate(
             made = calibrate(
                 context, n_passes=passes, progress=lambda what, done, total: report(f"{variant}: {what}", done, total)
             )
+            meter, _ = find_meter(uses_gpu=bool(n_gpu_layers))
+            if meter is not None:
+                with EnergySampler(meter) as sampler:
+                    made = replace(made, watts=measure_watts(context, sampler))
     keep(kept_path(family.variant(variant).path, n_threads, n_gpu_layers), made)
     return made
 
@@ -77,4 +88,11 @@ def _print(made: dict[str, Calibration]) -> None:
         cheap = sorted({curve.cheapest_width(w) for w in range(1, 17) if curve.cheapest_width(w) != w})
         cells = [f"{curve.decode_s(w) * 1e3:.1f}" for w in _SHOWN_WIDTHS]
         table.add_row(name, *cells, ", ".join(map(str, cheap)) or "none")
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    known = {name: each.watts for name, each in made.items() if each.watts is not None}
+    for name, watts in known.items():
+        drawn = ", ".join(f"{watts.at(width):.1f} W at {width}" for width in watts.widths)
+        console.print(f"{name}: {drawn}; {watts.as_draft:.1f} W while drafting ({watts.source})")
+    if not known:
+        console.print("no energy meter here, so no watts and no --objective energy")

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from ..placement.watts import Watts
 
 
 @click.command()
@@ -12,10 +17,10 @@ import click
 @click.option("--ctx", "n_ctx", type=click.IntRange(1), help="Context length in tokens (default: up to 8192).")
 @click.option(
     "--objective",
-    type=click.Choice(["quality", "speed", "memory"]),
+    type=click.Choice(["quality", "speed", "memory", "energy"]),
     default="quality",
     show_default=True,
-    help="What matters most.",
+    help="What matters most; energy needs a meter and `calibrate`.",
 )
 @click.option("--target", metavar="VARIANT", help="Sibling that verifies and answers.")
 @click.option("--draft", metavar="VARIANT", help="Sibling that drafts, or 'none'.")
@@ -35,6 +40,7 @@ def command(
     """Plan FAMILY (a name, a folder, a GGUF file, or 'demo') on this machine; loads nothing."""
     from ..gguf.convert import ensure_family
     from ..placement.here import probe_here, split_endpoints
+    from ..placement.kept import read_all_kept
     from ..placement.plan import make_plan
     from ..placement.plan_types import Wish
     from ..placement.sibling import siblings_of
@@ -47,8 +53,28 @@ def command(
     with step_progress() as progress:
         opened = ensure_family(family, progress)
     wish = Wish(objective, n_ctx, target, draft, kv_type)
-    plan = make_plan(siblings_of(opened), probe_here(endpoints), wish)
+    siblings, hardware = siblings_of(opened), probe_here(endpoints)
+    kept = read_all_kept(siblings, hardware.cpu.n_threads)
+    if objective == "energy":
+        _require_watts(opened.name, kept.watts, [sibling.name for sibling in siblings])
+    plan = make_plan(siblings, hardware, wish, kept.curves, kept.watts)
     if as_json:
         click.echo(json.dumps({"family": opened.name, **plan.as_json()}, ensure_ascii=False))
     else:
         print_plan(opened.name, plan)
+
+
+def _require_watts(family: str, watts: Mapping[str, Watts], names: Sequence[str]) -> None:
+    """Raises PlanError with what to do where nothing is known of a sibling's watts."""
+    from ..errors import PlanError
+    from ..placement.power_meters import find_meter
+
+    unknown = [name for name in names if not any(key.split("@")[0] == name for key in watts)]
+    if not unknown:
+        return
+    meter, reasons = find_meter()
+    if meter is None:
+        why = f"this machine has no energy meter ({'; '.join(reasons)}); try --objective speed"
+    else:
+        why = f"the watts of {', '.join(unknown)} were not measured yet; run edge-specquant calibrate {family}"
+    raise PlanError(f"energy cannot be planned: {why}")

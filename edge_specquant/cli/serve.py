@@ -28,6 +28,7 @@ _FLAGS = {
     "n_batch": "engine.n_batch",
     "n_threads": "engine.n_threads",
     "n_gpu_layers": "engine.n_gpu_layers",
+    "objective": "engine.objective",
 }
 
 
@@ -49,6 +50,7 @@ _FLAGS = {
 @click.option("--batch", "n_batch", type=click.IntRange(1), help="Prefill chunk.")
 @click.option("--threads", "n_threads", type=click.IntRange(0), help="0: the engine's choice.")
 @click.option("--gpu-layers", "n_gpu_layers", type=click.IntRange(0), help="Layers on GPUs.")
+@click.option("--objective", type=click.Choice(["speed", "energy"]), help="What drafts save: time [speed], or joules.")
 @click.option("--in-process", is_flag=True, help="Keep the engine in this process: its crashes end the server.")
 def command(family: str | None, in_process: bool, **flags: object) -> None:
     """Serve FAMILY (the demo, when none is named) to OpenAI's clients.
@@ -89,6 +91,7 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
             n_batch=settings.engine.n_batch,
             n_threads=settings.engine.n_threads or 0,
             n_gpu_layers=settings.engine.n_gpu_layers,
+            objective=settings.engine.objective,
             target=settings.chat.target,
             draft=settings.chat.draft,
             n_parallel=settings.server.parallel or setup.default_parallel(opened),

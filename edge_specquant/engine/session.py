@@ -25,6 +25,7 @@ from .kv_cache import KVCache, OnProgress
 from .lookup import LookupDrafter
 from .model_drafter import ModelDrafter
 from .portfolio import Portfolio
+from .prices import Joules, Power, Price
 from .redo import RedoController, RedoDrafter
 from .resident import Residents
 from .sampling import TokenSampler
@@ -66,6 +67,9 @@ class ReplyPlan:
 CurvesOf = Callable[[str], "tuple[Curve, Curve] | None"]
 """A sibling's measured cost as target and as draft, by name."""
 
+PowerOf = Callable[[str], "tuple[Power | None, str]"]
+"""A sibling's measured watts by name, or None and why they are unknown."""
+
 CertificateOf = Callable[[str, Model, KVCache], Certificate]
 """The certificate of a target; may empty its cache to measure."""
 
@@ -78,7 +82,8 @@ class Session:
     """Caches over residents. context_params(variant) sizes a sibling's context; snapshots keep branches left behind.
 
     on_open(name, cache) sees each new cache while it is empty. curves and certificates come from whoever knows the
-    files; without them costs are learnt and strict measures anew. traces: where every round is recorded.
+    files; without them costs are learnt and strict measures anew. traces: where every round is recorded. power: given
+    where drafts are to save joules instead of seconds.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class Session:
         certificate: CertificateOf | None = None,
         on_open: Callable[[str, KVCache], None] | None = None,
         traces: TraceFile | None = None,
+        power: PowerOf | None = None,
     ) -> None:
         self._residents = residents
         self._context_params = context_params
@@ -99,6 +105,7 @@ class Session:
         self._known_costs: dict[str, Costs] = {}
         self._on_open = on_open
         self._traces = traces
+        self._power = power
         self._certificate = certificate or _measure_certificate
         self._stopped = False
         self._targets: set[str] = set()
@@ -214,7 +221,18 @@ class Session:
             if predictor is not None:
                 return SpecKV(predictor, costs, widest, partial(self._compression, plan.target))
             self.notices.append("speckv: no network was trained yet (edge-specquant gamma train); goodput decides")
-        return Goodput(costs, widest)
+        return Goodput(costs, widest, self._price(plan))
+
+    def _price(self, plan: ReplyPlan) -> Price | None:
+        """Joules where they are wanted and known; a notice where they are wanted only."""
+        if self._power is None:
+            return None
+        target, why = self._power(plan.target)
+        if target is None:
+            self.notices.append(f"drafts save seconds, not joules: {why}")
+            return None
+        siblings = [name for name in plan.draft.split("+") if name not in (LOOKUP, "none")]
+        return Joules(target, {name: power for name in siblings if (power := self._power(name)[0]) is not None})
 
     def _compression(self, target: str, draft: str) -> float:
         """The draft's weights in bytes over the target's; 1 where either is unknown."""

@@ -22,6 +22,7 @@ from ..native.products import products_key
 from ..native.protocol import Context
 from ..native.selftest import engine_key
 from .cost_curve import CostCurve
+from .watts import Watts
 
 FULL_WIDTHS = (*range(1, 17), 20, 24, 32, 40, 48)
 DRAFT_WIDTHS = tuple(range(1, 9))
@@ -36,11 +37,15 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """as_target: every row has logits. as_draft: only the last. is_quick: a short measurement with few points."""
+    """as_target: every row has logits. as_draft: only the last. is_quick: a short measurement with few points.
+
+    watts: what it draws meanwhile; None where that was not measured.
+    """
 
     as_target: CostCurve
     as_draft: CostCurve
     is_quick: bool
+    watts: Watts | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -48,13 +53,15 @@ class Calibration:
             "as_target": self.as_target.as_dict(),
             "as_draft": self.as_draft.as_dict(),
             "is_quick": self.is_quick,
+            "watts": self.watts.as_dict() if self.watts else None,
         }
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Calibration:
         """From `as_dict`. Raises KeyError, TypeError, ValueError on anything else."""
         target, draft = (CostCurve.from_dict(plain[name]) for name in ("as_target", "as_draft"))
-        return cls(target, draft, bool(plain["is_quick"]))
+        watts = plain.get("watts")
+        return cls(target, draft, bool(plain["is_quick"]), Watts.from_dict(watts) if watts else None)
 
 
 def calibrate(context: Context, *, n_passes: int = 5, progress: Progress | None = None) -> Calibration:
@@ -69,15 +76,15 @@ def calibrate(context: Context, *, n_passes: int = 5, progress: Progress | None 
 def calibrate_quickly(context: Context, budget_s: float) -> Calibration:
     """What can be learnt in about budget_s seconds: at least widths 1 and 4, one depth, at most three passes."""
     depth = min(QUICK_DEPTHS[0], max(1, context.n_ctx - max(QUICK_WIDTHS)))
-    _fill(context, depth)
-    _forward(context, depth, 1, True)  # warm-up: pages, caches, clock
+    fill(context, depth)
+    forward(context, depth, 1, True)  # warm-up: pages, caches, clock
     begun = time.perf_counter()
     found: dict[int, list[float]] = {}
     for number_of_pass in range(3):
-        for i, width in enumerate(w for w in QUICK_WIDTHS if _fits(context, w, depth)):
+        for i, width in enumerate(w for w in QUICK_WIDTHS if fits(context, w, depth)):
             if time.perf_counter() - begun > budget_s and (number_of_pass or i >= 2):
                 break
-            found.setdefault(width, []).append(_forward(context, depth, width, True))
+            found.setdefault(width, []).append(forward(context, depth, width, True))
     context.clear()
     seconds = {width: min(times) for width, times in found.items()}
     curve = _curve([depth], [seconds])
@@ -114,14 +121,14 @@ def _measure(
     context: Context, widths: Sequence[int], depth: int, n_passes: int, all_rows: bool, progress: Progress | None
 ) -> dict[int, float]:
     """Median seconds by width. Passes go over all widths in turn, so that a drifting machine bends none alone."""
-    usable = [width for width in widths if _fits(context, width, depth)]
-    _fill(context, depth)
-    _forward(context, depth, max(usable), all_rows)
+    usable = [width for width in widths if fits(context, width, depth)]
+    fill(context, depth)
+    forward(context, depth, max(usable), all_rows)
     found: dict[int, list[float]] = {width: [] for width in usable}
     todo = list(usable)
     for number_of_pass in range(_MAX_PASSES):
         for width in todo:
-            found[width].append(_forward(context, depth, width, all_rows))
+            found[width].append(forward(context, depth, width, all_rows))
         if progress:
             progress(f"depth {depth}, {'every row' if all_rows else 'last row'}", number_of_pass + 1, n_passes)
         if number_of_pass + 1 >= n_passes:
@@ -131,17 +138,19 @@ def _measure(
     return {width: median(sorted(times)[: max(1, len(times) * 2 // 3)]) for width, times in found.items()}
 
 
-def _forward(context: Context, depth: int, width: int, all_rows: bool) -> float:
+def forward(context: Context, depth: int, width: int, all_rows: bool) -> float:
+    """Seconds of one forward of `width` tokens at a depth, which is the depth again afterwards."""
     tokens = [_token(context, i) for i in range(width)]
     begun = time.perf_counter()
     context.decode(tokens, depth, width if all_rows else 1)
     seconds = time.perf_counter() - begun
     if not context.truncate(depth):
-        _fill(context, depth)
+        fill(context, depth)
     return seconds
 
 
-def _fill(context: Context, depth: int) -> None:
+def fill(context: Context, depth: int) -> None:
+    """Empties the context and decodes `depth` tokens into it."""
     context.clear()
     for start in range(0, depth, context.n_batch):
         n = min(context.n_batch, depth - start)
@@ -152,7 +161,8 @@ def _token(context: Context, i: int) -> int:
     return 5 + (i * 7919) % max(1, min(context.n_vocab, 5000) - 10)
 
 
-def _fits(context: Context, width: int, depth: int) -> bool:
+def fits(context: Context, width: int, depth: int) -> bool:
+    """Whether the context has rows and cells for a forward of `width` tokens at a depth."""
     return width <= min(context.max_rows, context.n_batch) and depth + width <= context.n_ctx
 
 

@@ -60,22 +60,22 @@ def _at(target: Sibling, drafts: Sequence[Sibling], shape: ContextShape, site: S
     ]
     if not without:
         return None
-    best_pair = max(pairs, key=lambda layout: layout.tokens_per_s, default=None)
-    pays = best_pair is not None and best_pair.tokens_per_s >= MIN_GAIN * without[0].tokens_per_s
+    best_pair = max(pairs, key=lambda layout: layout.merit, default=None)
+    pays = best_pair is not None and best_pair.merit >= MIN_GAIN * without[0].merit
     if best_pair is not None and (wish.draft or (pays and wish.objective != "memory")):
         return Choice(best_pair, without[0], None, _elsewhere(best_pair, pairs))
     return Choice(without[0], without[0], best_pair, _elsewhere(without[0], without))
 
 
 def _elsewhere(best: Layout, others: Sequence[Layout]) -> Layout | None:
-    """The fastest layout of the same models in other places."""
+    """The best layout of the same models in other places."""
     same = (
         layout
         for layout in others
         if (layout.draft and layout.draft.variant) == (best.draft and best.draft.variant)
         and _places(layout) != _places(best)
     )
-    return max(same, key=lambda layout: layout.tokens_per_s, default=None)
+    return max(same, key=lambda layout: layout.merit, default=None)
 
 
 def _places(layout: Layout) -> tuple[object, ...]:
@@ -87,4 +87,4 @@ def _worth(layout: Layout, largest: ContextShape, wish: Wish) -> float:
         return -float(layout.n_bytes)
     halvings = max(0, (largest.n_ctx // max(1, layout.shape.n_ctx)).bit_length() - 1)
     quantized = _QUANTIZED_KV_VALUE if layout.shape.type_k not in {"f16", "bf16", "f32"} else 1.0
-    return layout.tokens_per_s * quantized * _CONTEXT_VALUE**halvings
+    return layout.merit * quantized * _CONTEXT_VALUE**halvings

@@ -13,7 +13,12 @@ from .footprint import repacked_types
 from .layout import Site
 from .plan_types import Decision, PlacementPlan, Wish
 
-_AIMS = {"quality": "best quality at a readable speed", "speed": "fastest at sound quality", "memory": "fewest bytes"}
+_AIMS = {
+    "quality": "best quality at a readable speed",
+    "speed": "fastest at sound quality",
+    "memory": "fewest bytes",
+    "energy": "fewest joules at sound quality",
+}
 
 
 def reasons(
@@ -64,7 +69,9 @@ def _draft(best: Choice, wish: Wish) -> Decision:
     if layout.draft is not None:
         asked = "asked for; " if wish.draft else ""
         gain = layout.tokens_per_s / (alone.tokens_per_s if alone else layout.alone_tokens_per_s)
-        reason = f"{asked}{gain:.2f}x the target alone, {layout.n_draft} tokens a round"
+        in_joules = wish.objective == "energy" and alone is not None
+        saved = f", {layout.merit / alone.merit:.2f}x its tokens a joule" if in_joules and alone else ""
+        reason = f"{asked}{gain:.2f}x the target alone{saved}, {layout.n_draft} tokens a round"
         return Decision("draft", layout.draft.variant, reason, f"no draft at {alone_rate}")
     if wish.draft == "none":
         return Decision("draft", "none", "asked for")
@@ -73,8 +80,9 @@ def _draft(best: Choice, wish: Wish) -> Decision:
     name, refused = best.refused.draft.variant, format_rate(best.refused.tokens_per_s)
     if wish.objective == "memory":
         return Decision("draft", "none", "fewest bytes were asked for", f"{name} at {refused}")
-    is_slower = alone is not None and best.refused.tokens_per_s < alone.tokens_per_s
-    verdict = "would be slower than" if is_slower else "would hardly beat"
+    is_worse = alone is not None and best.refused.merit < alone.merit
+    worse = "would take more joules than" if wish.objective == "energy" else "would be slower than"
+    verdict = worse if is_worse else "would hardly beat"
     reason = f"{layout.target.variant} with the draft {name} {verdict} {layout.target.variant} alone here"
     return Decision("draft", "none", reason, f"{name} at {refused} against {alone_rate}")
 
@@ -128,4 +136,6 @@ def _speed(plan: PlacementPlan, site: Site) -> Decision:
     gpus = [site.hardware.gpu_bandwidth(gpu).source for gpu in site.hardware.gpus]
     if gpus and not plan.is_calibrated:
         source += ", GPU " + " / ".join(gpus)
-    return Decision("speed", format_rate(plan.predicted_tokens_per_s), source)
+    joules = plan.predicted_joules_per_token
+    energy = "" if joules is None else f", {joules:.3g} J a token"
+    return Decision("speed", f"{format_rate(plan.predicted_tokens_per_s)}{energy}", source)

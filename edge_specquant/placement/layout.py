@@ -1,7 +1,7 @@
 """All the ways to put a target and perhaps a draft onto one machine that fit, each with its expected speed.
 
-Takes siblings, a context and a Site (machine, budget, curves); gives Layouts. Pure. The paper's modes are here: both
-models on the GPU, the target there and the draft in RAM, a split of the target's layers, CPU only.
+Takes siblings, a context and a Site (machine, budget, curves, watts); gives Layouts. Pure. The paper's modes are here:
+both models on the GPU, the target there and the draft in RAM, a split of the target's layers, CPU only.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ from .footprint import ContextShape, SplitFootprint, footprint
 from .hardware import HardwareProfile
 from .plan_types import ModelPlacement
 from .sibling import Sibling, expected_acceptance
-from .speed import CostCurve, alone, curve_for, paired, roofline
+from .speed import CostCurve, Priced, alone, curve_for, curve_key, paired, roofline
+from .watts import Watts
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where models are to be put: the machine, what may be used of it, measured curves if any."""
+    """Where models are to be put: the machine, what may be used of it, measured curves if any.
+
+    watts, by the same keys as curves: given where the plan is to save joules.
+    """
 
     hardware: HardwareProfile
     budget: Budget
     curves: Mapping[str, CostCurve] | None = None
+    watts: Mapping[str, Watts] | None = None
 
     @property
     def has_one_pool(self) -> bool:
@@ -44,6 +49,12 @@ class Layout:
     alone_tokens_per_s: float
     n_draft: int
     is_calibrated: bool
+    joules_per_token: float | None = None
+
+    @property
+    def merit(self) -> float:
+        """Tokens per joule where joules count, else tokens per second."""
+        return self.tokens_per_s if self.joules_per_token is None else 1.0 / self.joules_per_token
 
     @property
     def n_bytes(self) -> int:
@@ -61,14 +72,15 @@ class Layout:
 
 
 def layouts(target: Sibling, draft: Sibling | None, shape: ContextShape, site: Site) -> list[Layout]:
-    """Every sensible layout that fits, fastest first."""
+    """Every sensible layout that fits, best first; where joules count, only those whose watts are known."""
     found: list[Layout] = []
     for draft_place in _draft_places(draft, shape, site) if draft else (None,):
         taken = () if draft_place is None else (draft_place.footprint,)
         for target_place in _target_places(target, shape, site, taken):
             if site.budget.fits(target_place.footprint, *taken):
-                found.append(_rate(target, draft, shape, site, target_place, draft_place))
-    return sorted(found, key=lambda layout: -layout.tokens_per_s)
+                rated = _rate(target, draft, shape, site, target_place, draft_place)
+                found.extend([rated] if rated is not None else [])
+    return sorted(found, key=lambda layout: -layout.merit)
 
 
 def _draft_places(draft: Sibling, shape: ContextShape, site: Site) -> Iterator[ModelPlacement]:
@@ -163,17 +175,42 @@ def _rate(
     site: Site,
     target_place: ModelPlacement,
     draft_place: ModelPlacement | None,
-) -> Layout:
+) -> Layout | None:
+    """Its expected figures; the draft length is the one with most merit."""
     curve, measured = _curve(target, target_place, shape, site)
-    by_itself = alone(curve)
-    best = by_itself
+    by_itself = best = alone(curve)
+    power = _watts(target_place, site)
+    joules = 1.0 / alone(Priced(curve, power.at)).tokens_per_s if power else None
     if draft is not None and draft_place is not None:
         draft_curve, draft_measured = _curve(draft, draft_place, shape, site)
-        best = paired(curve, draft_curve, expected_acceptance(target, draft))
+        acceptance = expected_acceptance(target, draft)
+        best = paired(curve, draft_curve, acceptance)
         measured = measured and draft_measured
+        draft_power = _watts(draft_place, site)
+        if power and draft_power:
+            as_draft = Priced(draft_curve, lambda _: draft_power.as_draft)
+            thrifty = paired(Priced(curve, power.at), as_draft, acceptance)
+            joules = 1.0 / thrifty.tokens_per_s
+            best = paired(curve, draft_curve, acceptance, n_draft=thrifty.n_draft)
+        elif site.watts is not None:
+            return None
+    if site.watts is not None and power is None:
+        return None
     return Layout(
-        target, shape, target_place, draft_place, best.tokens_per_s, by_itself.tokens_per_s, best.n_draft, measured
+        target,
+        shape,
+        target_place,
+        draft_place,
+        best.tokens_per_s,
+        by_itself.tokens_per_s,
+        best.n_draft,
+        measured,
+        joules,
     )
+
+
+def _watts(place: ModelPlacement, site: Site) -> Watts | None:
+    return (site.watts or {}).get(curve_key(place.variant, place.n_gpu_layers))
 
 
 def _curve(sibling: Sibling, place: ModelPlacement, shape: ContextShape, site: Site) -> tuple[CostCurve, bool]:

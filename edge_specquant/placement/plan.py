@@ -1,7 +1,7 @@
 """Family and machine -> PlacementPlan: which siblings, how many layers where, how much context, and why.
 
-Takes siblings (their GGUF headers), a HardwareProfile, a Wish and measured cost curves if there are any; gives a frozen
-plan that explains itself. Pure. Knows nothing of how models are loaded.
+Takes siblings (their GGUF headers), a HardwareProfile, a Wish, measured cost curves and watts if there are any; gives a
+frozen plan that explains itself. Pure. Knows nothing of how models are loaded.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .layout import Layout, Site, layouts
 from .plan_types import ModelPlacement, PlacementPlan, Wish
 from .sibling import Sibling, by_quality
 from .speed import CostCurve
+from .watts import Watts
 
 DEFAULT_N_CTX = 8192
 _COMFORTABLE_N_CTX = 2048  # below this the variant is shrunk before the context
@@ -33,17 +34,21 @@ def make_plan(
     hardware: HardwareProfile,
     wish: Wish | None = None,
     curves: Mapping[str, CostCurve] | None = None,
+    watts: Mapping[str, Watts] | None = None,
 ) -> PlacementPlan:
     """The best plan for the wish. Raises PlanError when nothing fits, UsageError for a variant that is not there.
 
-    Concessions are made in this order: draft off the GPU, no draft, context, variant.
+    The objective energy needs watts: siblings whose watts are unknown in a place do not go there. Concessions are made
+    in this order: draft off the GPU, no draft, context, variant.
     """
     wish = wish or Wish()
     ordered = by_quality(list(siblings))
     if not ordered:
         raise PlanError("the family has no sibling to plan with; run edge-specquant convert again")
     targets, drafts = _candidates(ordered, wish)
-    site = Site(hardware, budget_of(hardware), curves)
+    if wish.objective == "energy" and not watts:
+        raise PlanError("energy cannot be planned: nothing is known of what the siblings draw; see calibrate")
+    site = Site(hardware, budget_of(hardware), curves, watts if wish.objective == "energy" else None)
     for contexts in _context_groups(ordered[0], wish):
         choices = [best_choice(target, drafts, contexts, site, wish) for target in targets]
         ranked = sorted((c for c in choices if c is not None), key=lambda c: -_score(c.layout, wish))
@@ -96,11 +101,12 @@ def _score(layout: Layout, wish: Wish) -> float:
     """What is to be maximised over targets.
 
     quality: agreement counts to the sixth power, and speed saturates above what can be read and falls off steeply
-    below; speed: speed counts in full and agreement only keeps the worst out; memory: fewest bytes.
+    below; speed: speed counts in full and agreement only keeps the worst out; energy: the same with tokens per joule;
+    memory: fewest bytes.
     """
     if wish.objective == "memory":
         return -float(layout.n_bytes)
-    speed, agreement = layout.tokens_per_s, layout.sibling.agreement
+    speed, agreement = layout.merit, layout.sibling.agreement
     if wish.objective == "quality":
         return float(agreement**6 * speed**2 / (speed**2 + _READABLE_TOKENS_PER_S**2))
     return float(agreement**1.5 * speed)
@@ -128,6 +134,7 @@ def _plan(ranked: Sequence[Choice], ordered: Sequence[Sibling], site: Site, wish
         predicted_alone_tokens_per_s=best.alone_tokens_per_s,
         is_calibrated=best.is_calibrated,
         objective=wish.objective,
+        predicted_joules_per_token=best.joules_per_token,
     )
     return replace(plan, reasons=reasons(plan, ranked, site, wish, usual_n_ctx(best.sibling)))
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import UsageError
 from .footprint import SplitFootprint
 
-OBJECTIVES = ("quality", "speed", "memory")
+OBJECTIVES = ("quality", "speed", "memory", "energy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PlacementPlan:
 
     residents: siblings that may stay loaded together; others: where the siblings that are neither target nor draft go
     when a route needs them; n_budget: bytes all resident models may take, pools together. n_draft: the draft length the
-    prediction assumes.
+    prediction assumes. predicted_joules_per_token: for the objective energy only.
     """
 
     target: ModelPlacement
@@ -80,6 +80,7 @@ class PlacementPlan:
     predicted_alone_tokens_per_s: float | None
     is_calibrated: bool
     objective: str
+    predicted_joules_per_token: float | None = None
     reasons: tuple[Decision, ...] = ()
 
     def placement(self, variant: str) -> ModelPlacement | None:

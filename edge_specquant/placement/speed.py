@@ -6,7 +6,7 @@ measured forwards of a 0.5B model at 1 to 8 tokens; they rank plans, they promis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,6 +52,18 @@ class Roofline:
     def decode_s(self, width: int) -> float:
         """Seconds of a forward of `width` tokens."""
         return self.first_s + (width - 1) * self.further_s
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A curve in joules instead of seconds: everything that is reckoned per second with it is per joule."""
+
+    curve: CostCurve
+    watts: Callable[[int], float]
+
+    def decode_s(self, width: int) -> float:
+        """Joules of a forward of `width` tokens."""
+        return self.curve.decode_s(width) * self.watts(width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +115,8 @@ def alone(target: CostCurve) -> Yield:
     return Yield(1.0 / target.decode_s(1), 0)
 
 
-def paired(target: CostCurve, draft: CostCurve, acceptance: float) -> Yield:
-    """The best fixed draft length: a round drafts n tokens one by one, then verifies n + 1 at once.
+def paired(target: CostCurve, draft: CostCurve, acceptance: float, n_draft: int | None = None) -> Yield:
+    """The best fixed draft length, or n_draft: a round drafts n tokens one by one, then verifies n + 1 at once.
 
     Expected tokens a round: (1 - a^(n+1)) / (1 - a), Leviathan et al. 2023.
     """
@@ -114,7 +126,7 @@ def paired(target: CostCurve, draft: CostCurve, acceptance: float) -> Yield:
     def tokens_per_s(n: int) -> float:
         return (1 - a ** (n + 1)) / (1 - a) / (n * draft_s + target.decode_s(n + 1))
 
-    best = max(range(1, MAX_DRAFT_CONSIDERED + 1), key=tokens_per_s)
+    best = n_draft or max(range(1, MAX_DRAFT_CONSIDERED + 1), key=tokens_per_s)
     return Yield(tokens_per_s(best), best)
 
 

@@ -254,6 +254,7 @@ class LocalEngine:
             certificate=measured.certificate if measured else None,
             on_open=self._on_open,
             traces=self._trace_file(),
+            power=measured.power if measured and self.options.objective == "energy" else None,
         )
 
     def _trace_file(self) -> TraceFile | None:
@@ -264,6 +265,8 @@ class LocalEngine:
         """A first context on this machine is measured before it is used."""
         if self._measured and self.options.calibrate:
             self._measured.measure(variant, cache.context)
+            if self.options.objective == "energy":
+                self._measured.measure_power(variant, cache.context)
 
     def _load(self, variant: str) -> Model:
         def go_on(_done: float) -> bool:

@@ -1,4 +1,4 @@
-"""What was measured about a family's files on this machine: cost curves and width certificates, made when first needed.
+"""What was measured about a family's files on this machine: cost curves, watts, width certificates; when first needed.
 
 Knows where they are kept. Knows nothing of requests.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from .. import config
@@ -19,6 +20,10 @@ from ..native.products import products_key
 from ..native.protocol import Context, Model
 from ..native.selftest import engine_key
 from ..placement.calibrate import Calibration, calibrate_quickly, keep, kept_path, read_kept
+from ..placement.energy import EnergySampler
+from ..placement.power import measure_watts
+from ..placement.power_meters import find_meter
+from ..placement.watts import Watts
 from .options import EngineOptions
 
 QUICK_BUDGET_S = 1.5  # what a first load may spend on measuring
@@ -32,6 +37,7 @@ class Measured:
         self._layers = layers
         self._options = options
         self._known: dict[str, Calibration | None] = {}
+        self._no_meter = ""
 
     def curves(self, variant: str) -> tuple[Curve, Curve] | None:
         """(as target, as draft), or None when they were never measured."""
@@ -47,6 +53,26 @@ class Measured:
         if self.curves(variant) is None and variant in self._family.variants:
             made = self._known[variant] = calibrate_quickly(context, QUICK_BUDGET_S)
             keep(self.path(variant), made)
+
+    def measure_power(self, variant: str, context: Context) -> None:
+        """Its watts, on a fresh context of a sibling whose curves are known; nothing where no meter answers."""
+        known = self._known.get(variant)
+        if known is None or known.watts is not None:
+            return
+        meter, reasons = find_meter(uses_gpu=bool(self._layers(variant)))
+        if meter is None:
+            self._no_meter = f"this machine has no energy meter ({'; '.join(reasons)})"
+            return
+        with EnergySampler(meter) as sampler:
+            made = self._known[variant] = replace(known, watts=measure_watts(context, sampler))
+        keep(self.path(variant), made)
+
+    def power(self, variant: str) -> tuple[Watts | None, str]:
+        """(watts, ""), or None and why they are unknown."""
+        self.curves(variant)
+        known = self._known.get(variant)
+        watts = known.watts if known else None
+        return watts, "" if watts else self._no_meter or f"the watts of {variant} could not be measured"
 
     def certificate(self, variant: str, model: Model, target: KVCache) -> Certificate:
         """Kept, or measured now on the target's own context, which is emptied for it."""

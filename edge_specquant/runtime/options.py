@@ -11,6 +11,7 @@ from ..errors import UsageError
 OnPrefill = Callable[[int, int], None]
 """Called with (tokens of the prompt decoded, tokens to decode)."""
 
+OBJECTIVES = ("speed", "energy")
 _DEFAULT_SNAPSHOT_BYTES = 256 << 20
 
 
@@ -24,7 +25,8 @@ class EngineOptions:
     the KV cells of branches left behind; snapshot_disk_bytes: the same on disk, which outlives the process (0: nothing
     is written). n_parallel: replies written at the same time, each with n_ctx tokens of its own, decoded in mixed
     batches. log_prompts: prompts and replies go to the log. debug: figures of every reply go there, texts do not.
-    record: every round becomes a line of this file, labelled record_task; it holds no text.
+    record: every round becomes a line of this file, labelled record_task; it holds no text. objective: what drafts are
+    to save, time ("speed") or joules ("energy").
     """
 
     n_ctx: int | None = None
@@ -42,7 +44,10 @@ class EngineOptions:
     debug: bool = False
     record: Path | None = None
     record_task: str = ""
+    objective: str = "speed"
 
     def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise UsageError(f"objective is '{self.objective}'; it must be one of {', '.join(OBJECTIVES)}")
         if self.n_parallel < 1:
             raise UsageError(f"n_parallel is {self.n_parallel}; it must be 1 or more")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_specquant.bench.energy import EnergySampler, EnergyTrace, NoEnergy, average_watts
+from edge_specquant.placement.energy import EnergySampler, EnergyTrace, NoEnergy, average_watts
 from edge_specquant.placement.power_meters import PowerMeter, find_meter
 
 STEP_S = 0.05

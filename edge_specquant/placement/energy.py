@@ -1,7 +1,7 @@
 """Joules between two moments, from whatever meter this machine has; sampled in a thread, integrated afterwards.
 
 Two kinds of meters: power in watts (integrated by the trapezoid rule) and counters of joules (interpolated). Knows
-nothing of replies; placement/power_meters.py knows where the figures come from.
+nothing of replies or models; power_meters.py knows where the figures come from.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-from ..placement.power_meters import PowerMeter
+from .power_meters import PowerMeter
 
 INTERVAL_S = 0.05
 
