@@ -17,8 +17,8 @@ def main() -> int:
     settings = json.loads(sys.argv[1])
     params = xllamacpp.CommonParams()
     params.model.path = settings["model"]
-    params.n_ctx = settings["n_ctx"]
-    params.n_parallel = 1
+    params.n_ctx = settings["n_ctx"] * settings["n_parallel"]
+    params.n_parallel = settings["n_parallel"]
     params.n_gpu_layers = settings["n_gpu_layers"]
     params.no_extra_bufts = not settings["use_extra_bufts"]
     params.hostnames = ["127.0.0.1"]

@@ -10,7 +10,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ..errors import EngineError
@@ -72,6 +72,29 @@ class LlamaServerPeer:
         return str(answer["prompt"])
 
 
+class CompletionsPeer:
+    """Anything with /v1/completions that takes token ids. extra: further fields of the request."""
+
+    def __init__(self, url: str, model: str, prompt_ids: PromptIds, extra: Mapping[str, Any]) -> None:
+        self._url = url.rstrip("/").removesuffix("/v1")
+        self._model = model
+        self._prompt_ids = prompt_ids
+        self._extra = dict(extra)
+
+    def measure(self, case: Case) -> Sample:
+        """One streamed reply at temperature 0."""
+        request = {
+            "model": self._model,
+            "prompt": self._prompt_ids(case),
+            "max_tokens": case.max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self._extra,
+        }
+        return _timed(f"{self._url}/v1/completions", request, lambda choice: bool(choice.get("text")))
+
+
 class OpenAIPeer:
     """Anything with /v1/chat/completions. model None takes the first one the server lists."""
 
@@ -92,28 +115,34 @@ class OpenAIPeer:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        begun = time.perf_counter()
-        first = last = None
-        n_pieces = 0
-        usage: dict[str, Any] = {}
-        for event in stream_events(f"{self._url}/chat/completions", request):
-            usage = event.get("usage") or usage
-            if any(choice.get("delta", {}).get("content") for choice in event.get("choices", ())):
-                n_pieces += 1
-                last = time.perf_counter()
-                first = first or last
-        return Sample(
-            n_prompt=usage.get("prompt_tokens"),
-            n_generated=int(usage.get("completion_tokens") or n_pieces),
-            ttft_s=first - begun if first else None,
-            decode_s=last - first if first and last else 0.0,
-        )
+        url = f"{self._url}/chat/completions"
+        return _timed(url, request, lambda choice: bool(choice.get("delta", {}).get("content")))
 
     def _first_model(self) -> str:
         listed = get(f"{self._url}/models").get("data") or []
         if not listed:
             raise EngineError(f"{self._url} lists no model; name one: URL#model")
         return str(listed[0]["id"])
+
+
+def _timed(url: str, request: dict[str, Any], has_text: Callable[[dict[str, Any]], bool]) -> Sample:
+    """One streamed reply of an OpenAI API. has_text: whether a choice of a chunk shows something."""
+    begun = time.perf_counter()
+    first = last = None
+    n_pieces = 0
+    usage: dict[str, Any] = {}
+    for event in stream_events(url, request):
+        usage = event.get("usage") or usage
+        if any(has_text(choice) for choice in event.get("choices", ())):
+            n_pieces += 1
+            last = time.perf_counter()
+            first = first or last
+    return Sample(
+        n_prompt=usage.get("prompt_tokens"),
+        n_generated=int(usage.get("completion_tokens") or n_pieces),
+        ttft_s=first - begun if first else None,
+        decode_s=last - first if first and last else 0.0,
+    )
 
 
 def is_llama_server(url: str) -> bool:

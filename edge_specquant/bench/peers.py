@@ -18,7 +18,7 @@ from ..placement.here import probe_here
 from ..runtime import EngineOptions
 from .measurement import Case, Contestant, Sample
 from .peer_http import HttpPeer, LlamaServerPeer, OpenAIPeer, PromptIds, is_llama_server
-from .peer_process import ServerProcess, ServerSettings
+from .peer_process import ServerSettings, llama_server
 from .result import Say
 from .settings import drafter_for, reference_of
 
@@ -47,7 +47,7 @@ def _llama_servers(
     stack: contextlib.ExitStack, family: Family, options: EngineOptions, target: str, say: Say
 ) -> list[Contestant]:
     """llama.cpp's server with the target alone, and with the sibling that drafts for it."""
-    tokens = stack.enter_context(_prompt_ids(family, target))
+    tokens = stack.enter_context(prompt_ids(family, target))
     baseline = f"llama.cpp server, {target} alone"
     found = []
     drafter = drafter_for(target, family.variants)
@@ -63,7 +63,7 @@ def _llama_servers(
             n_gpu_layers=options.n_gpu_layers or 0,
             use_extra_bufts=verdict().use_extra_bufts,
         )
-        server = stack.enter_context(ServerProcess(settings))
+        server = stack.enter_context(llama_server(settings))
         peer = LlamaServerPeer(server.url, tokens)
         found.append(_contestant(name, baseline, target, draft or "none", peer))
     return found
@@ -89,7 +89,7 @@ def _contestant(name: str, baseline: str, target: str, draft: str, peer: HttpPee
 
 
 @contextlib.contextmanager
-def _prompt_ids(family: Family, target: str) -> Iterator[PromptIds]:
+def prompt_ids(family: Family, target: str) -> Iterator[PromptIds]:
     """Token ids as our own runtime makes them, so that every server gets the very same prompt."""
     with open_model(family.path(target), vocab_only=True) as model:
         template = ChatTemplate(model.chat_template, model.vocab)

@@ -170,6 +170,34 @@ def bitnest(family: str, **flags: Any) -> None:
 
 
 @command.command()
+@click.argument("family")
+@click.option("--target", "targets", multiple=True, metavar="VARIANT", help="Only this sibling (repeatable).")
+@click.option("--clients", "levels", default="1,2,4,8", show_default=True, help="Numbers of clients.")
+@click.option("--requests", "n_requests", type=click.IntRange(1), default=16, show_default=True, help="At each number.")
+@click.option("--rounds", "repeats", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--max-tokens", type=click.IntRange(2), default=64, show_default=True, help="Tokens of each reply.")
+@click.option("--peer/--no-peer", "with_llama", default=True, help="llama.cpp's server beside ours (extra [peer]).")
+@click.option("--threads", "n_threads", type=click.IntRange(0), default=0, help="0: the engine's choice.")
+@click.option("--ctx", "n_ctx", type=click.IntRange(256), default=1024, show_default=True, help="Of each reply.")
+@click.option("--gpu-layers", "n_gpu_layers", type=int, default=0, help="Layers on a GPU; -1 is all.")
+@_with(*_OUTPUT_FLAGS)
+def server(family: str, targets: tuple[str, ...], levels: str, with_llama: bool, **flags: Any) -> None:
+    """Throughput and latency with several clients.
+
+    `edge-specquant serve` and llama.cpp's own server, on the same files, in turns: tokens per second of all clients
+    together, percentiles of whole replies and of first tokens.
+    """
+    from ..bench.cases import load_cases
+    from ..bench.serving import LoadPlan, bench_server
+
+    plan = LoadPlan(_whole_numbers(levels), flags.pop("n_requests"), flags.pop("repeats"))
+    cases = load_cases(max_tokens=flags.pop("max_tokens"))
+    options = _options(flags)
+    opened, say, output = _open(family, flags)
+    _show(bench_server(opened, options, cases, plan, say, targets=targets, with_llama=with_llama), output)
+
+
+@command.command()
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @_with(*_OUTPUT_FLAGS)
@@ -197,6 +225,16 @@ def readme(document: Path, readme: Path) -> None:
 
     changed = refresh_readme(readme, read_document(document))
     click.echo(f"{readme} is {'changed' if changed else 'as it was'}", err=True)
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    """ "1,2,4" as numbers. Raises UsageError."""
+    from ..errors import UsageError
+
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise UsageError(f"--clients is '{text}'; give whole numbers above 0, as in 1,2,4")
+    return tuple(int(part) for part in parts)
 
 
 def _race(bench: Command, family: str, peers: tuple[str, ...], flags: dict[str, Any], **extra: Any) -> None:
