@@ -67,7 +67,7 @@ def what_pays(summaries: Sequence[Summary]) -> tuple[str, ...]:
     """One sentence for each baseline: the best draft and whether it pays; then who was slower than without a draft."""
     sentences: list[str] = []
     for base in dict.fromkeys(one.baseline for one in summaries):
-        drafted = [one for one in summaries if one.baseline == base and one.name != base and one.speedup]
+        drafted = [one for one in summaries if one.baseline == base and one.draft != "none" and one.speedup]
         if not drafted:
             continue
         best = max(drafted, key=lambda one: one.speedup.value if one.speedup else 0.0)

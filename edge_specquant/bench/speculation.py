@@ -21,7 +21,7 @@ from .runner import Plan
 from .settings import by_precision, speculation_settings
 from .summary import Summary, summarise
 from .tables import Table
-from .workplace import open_workplace
+from .workplace import engine_alone, open_workplace, without_kernel
 
 CONTROLLERS = ("goodput", "speckv")
 NEVER_BELOW = 0.97
@@ -55,9 +55,9 @@ def bench_speculation(
     wanted = [family.variant(name).name for name in targets] or by_precision(family.variants)
     if n_long:
         cases = [*cases, _long_case(family, wanted[0], n_long)]
-    with open_workplace(family, options, say=say) as place:
+    with open_workplace(family, options, say=say) as place, without_kernel(place, wanted) as stock:
         settings = [s for name in wanted for s in speculation_settings(name, place.variants, controllers=controllers)]
-        contestants = [*(place.contestant(setting) for setting in settings), *peers]
+        contestants = [*(place.contestant(setting) for setting in settings), *stock, *peers]
         outcome = hold_race(contestants, cases, plan, say)
         reference = alone(wanted[0]).name
         summaries = summarise(outcome, reference)
@@ -69,7 +69,7 @@ def bench_speculation(
             outcome,
             reference,
             tables=tuple(table for table in (first_token_table(summaries), goals_table(goals)) if table),
-            verdict=tuple(f"{goal.name}: {goal.sentence}" for goal in goals),
+            verdict=(*(f"{goal.name}: {goal.sentence}" for goal in goals), *over_engine(wanted, summaries)),
             goals=goals,
         )
 
@@ -113,6 +113,23 @@ def goal_rows(target: str, summaries: Sequence[Summary]) -> list[GoalRow]:
         value = long.ttft_ratio.value
         rows.append(GoalRow(name, "time to first token", f"at most {TTFT_AT_MOST}x", value, value <= TTFT_AT_MOST))
     return rows
+
+
+def over_engine(targets: Sequence[str], summaries: Sequence[Summary]) -> list[str]:
+    """A sentence for each target: the default against the target alone by the engine's own products, by class."""
+    by_name = {one.name: one for one in summaries}
+    sentences = []
+    for target in targets:
+        ours, engines = by_name.get(f"{target} {CONTROLLERS[0]}"), by_name.get(engine_alone(target))
+        if ours is None or engines is None:
+            continue
+        found = []
+        for name, figures in ours.by_class.items():
+            theirs = engines.by_class.get(name)
+            if figures.speedup and theirs and theirs.speedup and name != LONG_CLASS:
+                found.append(f"{name} {figures.speedup.value / theirs.speedup.value:.2f}x")
+        sentences.append(f"{ours.name} against {engines.name}: {', '.join(found)}")
+    return sentences
 
 
 def goals_table(rows: Sequence[GoalRow]) -> Table | None:

@@ -6,8 +6,8 @@ Takes a family and options, gives a Workplace with byte counts and ceilings. Dec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..engine.kv_cache import KVCache
@@ -15,6 +15,7 @@ from ..gguf import nested_open
 from ..gguf.family import Family
 from ..gguf.nested import BASE, NESTED
 from ..native.opening import open_model
+from ..native.products import ENGINES_OWN, products_key
 from ..native.protocol import ContextParams, Model
 from ..params import MAX_DRAFT
 from ..placement.energy import EnergyMeter, EnergySampler, NoEnergy
@@ -29,7 +30,7 @@ from ..runtime.logs import ENGINE_LOG, log_here
 from .ceiling import MeasuredBandwidth, ceiling, measure_bandwidth
 from .cost_curve import WIDTHS, WidthCost, measure_curves
 from .environment import record_environment
-from .local_runs import LocalRuns, Setting
+from .local_runs import LocalRuns, Setting, alone
 from .measurement import Contestant
 
 DEFAULT_N_CTX = 2048
@@ -110,6 +111,26 @@ def open_workplace(
         yield Workplace(family, runtime, hardware, local, siblings, environment, bandwidth, energy, options, notes)
 
 
+@contextlib.contextmanager
+def without_kernel(place: Workplace, targets: Sequence[str]) -> Iterator[list[Contestant]]:
+    """Each target alone by the engine's own products, beside the target alone as it runs here; none where both are one.
+
+    So a gain can be read against the stock engine too.
+    """
+    if products_key() == ENGINES_OWN or place.options.n_gpu_layers:
+        yield []
+        return
+    with _runtime(place.family, replace(place.options, use_kernel=False)) as runtime:
+        local = LocalRuns(runtime, energy=place.energy)
+        plain = [(local.contestant(alone(target)), target) for target in targets]
+        yield [replace(one, name=engine_alone(target), n_memory_bytes=None) for one, target in plain]
+
+
+def engine_alone(target: str) -> str:
+    """The name of a target alone by the engine's own products."""
+    return f"{target} alone, engine's products"
+
+
 def cost_curves(
     family: Family, options: EngineOptions, *, say: Say, widths: tuple[int, ...] = WIDTHS
 ) -> dict[str, tuple[WidthCost, ...]]:
@@ -128,7 +149,12 @@ def open_sibling(family: Family, name: str, options: EngineOptions) -> Model:
     if name in (BASE, NESTED):
         return nested_open.open_sibling(family, name, n_gpu_layers=options.n_gpu_layers or 0)
     layers = options.n_gpu_layers or 0
-    return open_model(family.path(name), n_gpu_layers=layers, use_extra_bufts=options.use_extra_bufts)
+    return open_model(
+        family.path(name),
+        n_gpu_layers=layers,
+        use_extra_bufts=options.use_extra_bufts,
+        use_kernel=options.use_kernel,
+    )
 
 
 @contextlib.contextmanager

@@ -119,6 +119,7 @@ def take_engine(flags: dict[str, Any]) -> EngineOptions:
         n_threads=engine.n_threads or 0,
         n_gpu_layers=engine.n_gpu_layers,
         objective=engine.objective,
+        use_kernel=engine.use_kernel,
     )
 
 

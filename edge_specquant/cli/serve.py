@@ -92,6 +92,7 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
             n_threads=settings.engine.n_threads or 0,
             n_gpu_layers=settings.engine.n_gpu_layers,
             objective=settings.engine.objective,
+            use_kernel=settings.engine.use_kernel,
             target=settings.chat.target,
             draft=settings.chat.draft,
             n_parallel=settings.server.parallel or setup.default_parallel(opened),

@@ -25,6 +25,7 @@ class EngineSettings:
     n_gpu_layers: int | None = _setting(None, "layers on the GPU; 0 is none")
     kv_type: str | None = _setting(None, "weight type of the KV cache", choices=("f32", "f16", "q8_0", "q4_0"))
     use_mmap: bool = _setting(True, "map model files instead of reading them")
+    use_kernel: bool = _setting(True, "compute products by the compiled kernel where it is faster than the engine")
     objective: str = _setting("speed", "what drafts are to save: time, or joules", choices=("speed", "energy"))
     rpc: str | None = _setting(None, "llama.cpp RPC servers, host:port, separated by commas")
 

@@ -20,6 +20,7 @@ def open_model(
     use_mlock: bool = False,
     vocab_only: bool = False,
     use_extra_bufts: bool | None = None,
+    use_kernel: bool = True,
     progress: Progress | None = None,
 ) -> NativeModel:
     """A loaded model; use_extra_bufts None or True is what the self-test allows, False is without.
@@ -36,6 +37,7 @@ def open_model(
         tensor_split=tensor_split,
         use_mmap=use_mmap,
         use_mlock=use_mlock,
+        use_kernel=use_kernel,
         vocab_only=vocab_only,
         progress=progress,
     )

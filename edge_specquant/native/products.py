@@ -19,6 +19,7 @@ from .hooked import custom_nodes
 from .kernel import Kernel, kernel
 from .library import engine, ggml
 
+ENGINES_OWN = "engine"
 ANY_WIDTH = 1 << 40
 _MAX_WIDTH = (ANY_WIDTH, ANY_WIDTH, 8)
 """Columns up to which the kernel is the faster one, for Q4_0, Q8_0 and F16 weights: measured, see docs/kernel.md."""
@@ -76,4 +77,4 @@ def products_key() -> str:
     found = kernel()
     if isinstance(found, Kernel) and found.suits_ordinary_weights:
         return f"kernel {found.name} {found.version}"
-    return "engine"
+    return ENGINES_OWN

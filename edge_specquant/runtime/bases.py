@@ -21,7 +21,7 @@ class Bases:
         self._shared: SharedModel | None = None
 
     def open(
-        self, family: Family, variant: str, load: Callable[[Path, bool], NativeModel]
+        self, family: Family, variant: str, load: Callable[[Path, bool], NativeModel], *, use_kernel: bool = True
     ) -> SharedModel | NestedModel:
         """The base as a model of its own, or with its residual; load(path, use_mmap).
 
@@ -33,7 +33,7 @@ class Bases:
                 share = self._shared = SharedModel(load(base, BASE_USES_MMAP))
             else:
                 share = self._shared.share()
-        return open_nested(residual, share) if variant == NESTED else share
+        return open_nested(residual, share, use_kernel=use_kernel and None) if variant == NESTED else share
 
 
 def is_of_pair(variant: str, variants: Mapping[str, Variant]) -> bool:

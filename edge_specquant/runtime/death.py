@@ -50,9 +50,10 @@ def safer(options: EngineOptions, death: Death) -> tuple[EngineOptions, str]:
         return _smaller(options)
     if death.hung is None and death.signal not in _ENGINE_SIGNALS:
         return options, ""
-    if options.use_extra_bufts is not False and not death.hung:
+    if (options.use_extra_bufts is not False or options.use_kernel) and not death.hung:
         gpu = ", nothing on the GPU" if options.n_gpu_layers else ""
-        return replace(options, use_extra_bufts=False, n_gpu_layers=0), f"repacked weights off{gpu}"
+        changed = replace(options, use_extra_bufts=False, use_kernel=False, n_gpu_layers=0)
+        return changed, f"repacked weights off, compiled kernel off{gpu}"
     if options.n_gpu_layers:
         return replace(options, n_gpu_layers=0), "nothing on the GPU"
     return options, ""

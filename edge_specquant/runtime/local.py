@@ -285,11 +285,12 @@ class LocalEngine:
                 tensor_split=tensor_split,
                 use_mmap=use_mmap,
                 use_extra_bufts=self.options.use_extra_bufts,
+                use_kernel=self.options.use_kernel,
                 progress=progress,
             )
 
         if is_of_pair(variant, self.family.variants):
-            return self._bases.open(self.family, variant, load)
+            return self._bases.open(self.family, variant, load, use_kernel=self.options.use_kernel)
         while True:
             try:
                 return load(self.family.path(variant))

@@ -20,13 +20,14 @@ class EngineOptions:
     """n_ctx and n_batch in tokens (None: the engine room's defaults), threads (0: as many as are useful), GPU layers
     (None: what the placement plan says for each sibling).
 
-    target, draft: variants used where a request names none. use_extra_bufts False turns repacked weights off; None is
-    the self-test's verdict. calibrate: measure a sibling once, at its first load (1.5 s). snapshot_bytes: memory for
-    the KV cells of branches left behind; snapshot_disk_bytes: the same on disk, which outlives the process (0: nothing
-    is written). n_parallel: replies written at the same time, each with n_ctx tokens of its own, decoded in mixed
-    batches. log_prompts: prompts and replies go to the log. debug: figures of every reply go there, texts do not.
-    record: every round becomes a line of this file, labelled record_task; it holds no text. objective: what drafts are
-    to save, time ("speed") or joules ("energy").
+    target, draft: variants used where a request names none. use_extra_bufts False turns repacked weights off; None
+    is the self-test's verdict. use_kernel: the compiled kernel computes products where it is faster. calibrate:
+    measure a sibling once, at its first load (1.5 s). snapshot_bytes: memory for the KV cells of branches left
+    behind; snapshot_disk_bytes: the same on disk, which outlives the process (0: nothing is written). n_parallel:
+    replies written at the same time, each with n_ctx tokens of its own, decoded in mixed batches. log_prompts:
+    prompts and replies go to the log. debug: figures of every reply go there, texts do not. record: every round
+    becomes a line of this file, labelled record_task; it holds no text. objective: what drafts are to save, time
+    ("speed") or joules ("energy").
     """
 
     n_ctx: int | None = None
@@ -36,6 +37,7 @@ class EngineOptions:
     target: str | None = None
     draft: str | None = None
     use_extra_bufts: bool | None = None
+    use_kernel: bool = True
     calibrate: bool = True
     snapshot_bytes: int = _DEFAULT_SNAPSHOT_BYTES
     snapshot_disk_bytes: int = 0

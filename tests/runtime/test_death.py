@@ -19,7 +19,7 @@ def test_a_crash_turns_repacked_weights_off_once(number: signal.Signals) -> None
     death = Death(-number, "while answering")
     assert number.name in death.sentence and "while answering" in death.sentence
     options, change = safer(EngineOptions(n_gpu_layers=9), death)
-    assert options.use_extra_bufts is False and options.n_gpu_layers == 0
+    assert options.use_extra_bufts is False and not options.use_kernel and options.n_gpu_layers == 0
     assert "repacked weights off" in change and "GPU" in change
     assert safer(options, death) == (options, "")
 
