@@ -120,7 +120,7 @@ class Served:
         self, method: str, path: str, data: bytes | None, headers: dict[str, str]
     ) -> tuple[int, Any, dict[str, str]]:
         """One exchange on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
         with contextlib.closing(connection):
             connection.request(method, path, data, headers)
             response = connection.getresponse()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import AbortedError, ContextFullError, DecodeError, EngineError
 from ..native.protocol import Chunk, Context, ContextParams, Logits, Model, Vocab
+from .turns import Turns
 
 _MAX_WAIT_S = 0.005
 _WAIT_SHARE = 0.2  # of the last batch's time: what waiting for company may cost
@@ -39,7 +40,7 @@ class _Job:
 class Mixer:
     """A context shared by n_seq sequences. Calls into the engine are made by whoever holds its lock."""
 
-    def __init__(self, context: Context, params: ContextParams, n_seq: int, engine: threading.RLock) -> None:
+    def __init__(self, context: Context, params: ContextParams, n_seq: int, engine: Turns) -> None:
         self.context = context
         self.params = params
         self.n_seq = n_seq
@@ -266,7 +267,7 @@ class SharedModels:
         self._loader = loader
         self.n_seq = n_seq
         self._lock = threading.Lock()
-        self._engine = threading.RLock()
+        self._engine = Turns()
         self._models: dict[str, Model] = {}
         self._mixers: dict[tuple[str, int, bool], Mixer] = {}
 
