@@ -26,7 +26,9 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         fits.add_row(variant, "none" if size is None else f"{size:g} billion parameters")
     console.print(fits)
     if diagnosis.families:
-        families = Table("family", "siblings", "where", "expected", title="families", title_justify="left")
+        families = Table(
+            "family", "siblings", "where", "expected", "because", "next best", title="families", title_justify="left"
+        )
         for report in diagnosis.families:
             families.add_row(*_family(report))
         console.print(families)
@@ -85,9 +87,18 @@ def _gpu(gpu: GpuProfile) -> str:
 
 def _family(report: FamilyReport) -> tuple[Text, ...]:
     if report.plan is None:
-        cells = (report.name, "—", report.problem or "", "—")
+        cells = (report.name, "—", report.problem or "", "—", "", "")
     else:
         plan = report.plan
         pair = plan.target.variant + (f" + {plan.draft.variant}" if plan.draft else "")
-        cells = (report.name, pair, f"{plan.mode}, {plan.n_ctx} tokens", format_rate(plan.predicted_tokens_per_s))
+        source = "measured" if plan.is_calibrated else "estimated"
+        chosen = [each for each in plan.reasons if each.topic in ("target", "draft")]
+        cells = (
+            report.name,
+            pair,
+            f"{plan.mode}, {plan.n_ctx} tokens",
+            f"{format_rate(plan.predicted_tokens_per_s)}, {source}",
+            "; ".join(each.reason for each in chosen),
+            "; ".join(each.runner_up for each in chosen if each.runner_up),
+        )
     return tuple(Text(shown(cell)) for cell in cells)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from ..placement.cost_curve import CostCurve
     from ..placement.diagnosis import Diagnosis
     from ..placement.sibling import Sibling
 
@@ -41,6 +42,7 @@ def examine(rpc: str | None = None) -> Diagnosis:
     from ..native.selftest import verdict
     from ..placement.diagnosis import diagnose
     from ..placement.here import probe_here, split_endpoints
+    from ..placement.kept import read_all_kept
 
     found = build = problem = None
     try:
@@ -50,7 +52,11 @@ def examine(rpc: str | None = None) -> Diagnosis:
         problem = str(error)
     safe = found is not None and found.safe
     profile = probe_here(split_endpoints(rpc) if safe else (), ask_engine=safe)
-    return diagnose(profile, found, build, _siblings(), problem)
+
+    def curves(siblings: Sequence[Sibling]) -> Mapping[str, CostCurve]:
+        return read_all_kept(siblings, profile.cpu.n_threads).curves if build is not None else {}
+
+    return diagnose(profile, found, build, _siblings(), problem, curves)
 
 
 def _siblings() -> dict[str, Sequence[Sibling] | str]:

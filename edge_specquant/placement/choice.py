@@ -55,12 +55,12 @@ def _at(target: Sibling, drafts: Sequence[Sibling], shape: ContextShape, site: S
     pairs = [
         layout
         for draft in drafts
-        if wish.draft or draft.n_bytes < target.n_bytes
+        if wish.draft or (draft.n_bytes < target.n_bytes and draft.residual is None)
         for layout in layouts(target, draft, shape, site)
     ]
     if not without:
         return None
-    best_pair = max(pairs, key=lambda layout: layout.merit, default=None)
+    best_pair = max(pairs, key=lambda layout: (layout.merit, -layout.n_bytes), default=None)
     pays = best_pair is not None and best_pair.merit >= MIN_GAIN * without[0].merit
     if best_pair is not None and (wish.draft or (pays and wish.objective != "memory")):
         return Choice(best_pair, without[0], None, _elsewhere(best_pair, pairs))

@@ -6,7 +6,7 @@ gathers and prints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,10 +18,13 @@ from .hardware import HardwareProfile
 from .plan import make_plan
 from .plan_types import PlacementPlan
 from .sibling import Sibling
+from .speed import CostCurve
 
 # Bytes per parameter of weights, KV cache and buffers together, of 1B to 13B models at a few thousand tokens.
 _BYTES_PER_PARAMETER = (("q4", 0.65), ("q8", 1.2), ("f16", 2.2))
 _SIZES_B = (0.5, 1.5, 3.0, 7.0, 13.0, 32.0, 70.0)
+
+CurvesOf = Callable[[Sequence[Sibling]], Mapping[str, CostCurve]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,13 @@ def diagnose(
     engine: str | None,
     siblings: Mapping[str, Sequence[Sibling] | str],
     engine_problem: str | None = None,
+    curves: CurvesOf | None = None,
 ) -> Diagnosis:
-    """siblings: by family name; a string says why a family cannot be opened. engine_problem: why there is no engine."""
-    reports = tuple(_report(name, found, profile) for name, found in siblings.items())
+    """siblings: by family name; a string says why a family cannot be opened. engine_problem: why there is no engine.
+
+    curves(siblings): what was measured of them here.
+    """
+    reports = tuple(_report(name, found, profile, curves) for name, found in siblings.items())
     budget = budget_of(profile)
     can_chat, reason = _can_chat(verdict, engine_problem, reports)
     return Diagnosis(
@@ -89,11 +96,13 @@ def diagnose(
     )
 
 
-def _report(name: str, found: Sequence[Sibling] | str, profile: HardwareProfile) -> FamilyReport:
+def _report(
+    name: str, found: Sequence[Sibling] | str, profile: HardwareProfile, curves: CurvesOf | None
+) -> FamilyReport:
     if isinstance(found, str):
         return FamilyReport(name, None, found)
     try:
-        return FamilyReport(name, make_plan(found, profile))
+        return FamilyReport(name, make_plan(found, profile, curves=curves(found) if curves else None))
     except EdgeSpecQuantError as error:
         return FamilyReport(name, None, str(error))
 

@@ -68,6 +68,7 @@ def _draft(best: Choice, wish: Wish) -> Decision:
     alone_rate = format_rate(alone.tokens_per_s if alone else None)
     if layout.draft is not None:
         asked = "asked for; " if wish.draft else ""
+        asked += "" if layout.draft.footprint.host.n_weights or layout.draft.n_gpu_layers else "a part of the target; "
         gain = layout.tokens_per_s / (alone.tokens_per_s if alone else layout.alone_tokens_per_s)
         in_joules = wish.objective == "energy" and alone is not None
         saved = f", {layout.merit / alone.merit:.2f}x its tokens a joule" if in_joules and alone else ""

@@ -32,7 +32,7 @@ _REPACKED_ARM = frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q8_0", "MX
 
 @dataclass(frozen=True, slots=True)
 class ContextShape:
-    """What sizes a context, as in native/protocol.py's ContextParams."""
+    """What sizes a context, as in native/protocol.py's ContextParams; n_seq sequences have n_ctx tokens each."""
 
     n_ctx: int
     type_k: str = "f16"
@@ -41,11 +41,17 @@ class ContextShape:
     max_rows: int = DEFAULT_MAX_ROWS
     flash_attention: bool = True
     swa_full: bool = True
+    n_seq: int = 1
 
     @property
     def n_cells(self) -> int:
-        """Cells per sequence: n_ctx rounded up as the engine does."""
-        return _round_up(self.n_ctx, _CELL_ALIGNMENT)
+        """Cells of all sequences, which share them: n_ctx of each, rounded up as the engine does."""
+        return _round_up(self.n_ctx * self.n_seq, _CELL_ALIGNMENT)
+
+    @property
+    def n_rows(self) -> int:
+        """Logits rows of one batch: max_rows of each sequence, as engine/batching.py asks for them."""
+        return min(self.max_rows * self.n_seq, self.n_batch) if self.n_seq > 1 else self.max_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ def check_kv_types(card: ModelCard, shape: ContextShape) -> None:
 
 def output_bytes(card: ModelCard, shape: ContextShape) -> int:
     """The buffer the logits are copied to, always on the host: one row at first, grown to max_rows when needed."""
-    return n_vocab(card) * _SCALAR * shape.max_rows
+    return n_vocab(card) * _SCALAR * shape.n_rows
 
 
 def compute_bytes(card: ModelCard, shape: ContextShape) -> int:
@@ -157,7 +163,7 @@ def compute_bytes(card: ModelCard, shape: ContextShape) -> int:
     n_residual = min(4, card.n_layer)
     feed_forward = n_tokens * _SCALAR * (3 * card.n_ff + n_residual * card.n_embd) + mask
     attention = n_tokens * _SCALAR * (3 * card.n_embd + 2 * q + kv) + mask + scores
-    n_rows = min(shape.max_rows, n_tokens)
+    n_rows = min(shape.n_rows, n_tokens)
     logits = n_rows * _SCALAR * (n_vocab(card) + 3 * card.n_embd)
     return max(feed_forward, attention, logits)
 

@@ -19,8 +19,7 @@ _PLACES = (0, -1)  # on the CPU, all layers away
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Both by `curve_key`. curves is empty unless every sibling was measured on the CPU: figures that were measured
-    and figures that were estimated do not compare."""
+    """Both by `curve_key`. Not every sibling need be there: a plan mends its estimates by what was measured."""
 
     curves: dict[str, CostCurve]
     watts: dict[str, Watts]
@@ -30,15 +29,13 @@ def read_all_kept(siblings: Iterable[Sibling], n_threads: int) -> Kept:
     """Everything there is for these siblings with so many threads."""
     curves: dict[str, CostCurve] = {}
     watts: dict[str, Watts] = {}
-    names = []
     for sibling in siblings:
-        names.append(sibling.name)
         for n_gpu_layers in _PLACES:
-            found = read_kept(kept_path(sibling.card.path, n_threads, n_gpu_layers))
+            found = read_kept(kept_path(sibling.path, n_threads, n_gpu_layers))
             if found is None:
                 continue
             key = curve_key(sibling.name, n_gpu_layers)
             curves[key] = found.as_target
             if found.watts is not None:
                 watts[key] = found.watts
-    return Kept(curves if all(name in curves for name in names) else {}, watts)
+    return Kept(curves, watts)

@@ -7,7 +7,8 @@ both models on the GPU, the target there and the draft in RAM, a split of the ta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from statistics import median
 
 from ..units import format_rate
 from .budget import Budget
@@ -15,7 +16,7 @@ from .footprint import ContextShape, SplitFootprint, footprint
 from .hardware import HardwareProfile
 from .plan_types import ModelPlacement
 from .sibling import Sibling, expected_acceptance
-from .speed import CostCurve, Priced, alone, curve_for, curve_key, paired, roofline
+from .speed import CostCurve, Priced, Roofline, alone, curve_for, curve_key, paired, roofline
 from .watts import Watts
 
 
@@ -23,12 +24,14 @@ from .watts import Watts
 class Site:
     """Where models are to be put: the machine, what may be used of it, measured curves if any.
 
+    host_factor: measured over estimated seconds of what was measured on the CPU, by which other estimates are mended.
     watts, by the same keys as curves: given where the plan is to save joules.
     """
 
     hardware: HardwareProfile
     budget: Budget
-    curves: Mapping[str, CostCurve] | None = None
+    curves: Mapping[str, CostCurve] = field(default_factory=dict)
+    host_factor: float = 1.0
     watts: Mapping[str, Watts] | None = None
 
     @property
@@ -71,10 +74,27 @@ class Layout:
         return f"{target}{draft}, {format_rate(self.tokens_per_s)}"
 
 
+def site_of(
+    hardware: HardwareProfile,
+    budget: Budget,
+    curves: Mapping[str, CostCurve] | None,
+    siblings: Sequence[Sibling],
+    shape: ContextShape,
+) -> Site:
+    """A Site whose estimates agree with what was measured: else a sibling never measured would look too good."""
+    site = Site(hardware, budget, curves or {})
+    ratios = [
+        measured.decode_s(1) / _estimate(sibling, _placement(sibling, shape, site, 0, ()), shape, site).decode_s(1)
+        for sibling in siblings
+        if (measured := site.curves.get(curve_key(sibling.name, 0))) is not None
+    ]
+    return replace(site, host_factor=median(ratios)) if ratios else site
+
+
 def layouts(target: Sibling, draft: Sibling | None, shape: ContextShape, site: Site) -> list[Layout]:
     """Every sensible layout that fits, best first; where joules count, only those whose watts are known."""
     found: list[Layout] = []
-    for draft_place in _draft_places(draft, shape, site) if draft else (None,):
+    for draft_place in _draft_places(draft, shape, site, target.holds(draft)) if draft else (None,):
         taken = () if draft_place is None else (draft_place.footprint,)
         for target_place in _target_places(target, shape, site, taken):
             if site.budget.fits(target_place.footprint, *taken):
@@ -83,9 +103,21 @@ def layouts(target: Sibling, draft: Sibling | None, shape: ContextShape, site: S
     return sorted(found, key=lambda layout: -layout.merit)
 
 
-def _draft_places(draft: Sibling, shape: ContextShape, site: Site) -> Iterator[ModelPlacement]:
-    """Whole on the local GPU with most room, or in RAM. A draft never crosses a network."""
+def beside(sibling: Sibling, placement: ModelPlacement, others: Sequence[Sibling]) -> ModelPlacement:
+    """The placement without the weights that one of the others, in memory already, holds for it."""
+    return _without_weights(placement) if any(other.holds(sibling) for other in others) else placement
+
+
+def _draft_places(draft: Sibling, shape: ContextShape, site: Site, is_held: bool) -> Iterator[ModelPlacement]:
+    """Whole on the local GPU with most room, or in RAM. A draft never crosses a network.
+
+    is_held: the target's weights are the draft's too, and are counted there.
+    """
     local = _local(site)
+    if draft.is_cpu_only:
+        in_ram = _placement(draft, shape, site, 0, ())
+        yield _without_weights(in_ram) if is_held else in_ram
+        return
     if local:
         roomiest = max(local, key=lambda index: _room(site, index, ()))
         yield _placement(draft, shape, site, -1, _shares(site, [roomiest], ()))
@@ -100,6 +132,9 @@ def _target_places(
 
     Unified memory never spills to itself: there it is all.
     """
+    if target.is_cpu_only:
+        yield _placement(target, shape, site, 0, ())
+        return
     for devices in _device_sets(site, taken):
         split = _shares(site, devices, taken)
         if site.has_one_pool:
@@ -165,7 +200,12 @@ def _placement(
         weights=sibling.weights,
     )
     shown_split = split if n_devices > 1 else ()
-    return ModelPlacement(sibling.name, str(sibling.card.path), n_gpu_layers, shown_split, placed)
+    return ModelPlacement(sibling.name, str(sibling.path), n_gpu_layers, shown_split, placed)
+
+
+def _without_weights(placement: ModelPlacement) -> ModelPlacement:
+    host = replace(placement.footprint.host, n_weights=0)
+    return replace(placement, footprint=replace(placement.footprint, host=host))
 
 
 def _rate(
@@ -214,11 +254,17 @@ def _watts(place: ModelPlacement, site: Site) -> Watts | None:
 
 
 def _curve(sibling: Sibling, place: ModelPlacement, shape: ContextShape, site: Site) -> tuple[CostCurve, bool]:
-    estimate = roofline(
+    estimate = _estimate(sibling, place, shape, site)
+    if place.n_gpu_layers == 0:
+        estimate = Roofline(estimate.first_s * site.host_factor, estimate.further_s * site.host_factor)
+    return curve_for(site.curves, sibling.name, place.n_gpu_layers, estimate)
+
+
+def _estimate(sibling: Sibling, place: ModelPlacement, shape: ContextShape, site: Site) -> Roofline:
+    return roofline(
         site.hardware,
         place.footprint,
         n_decode_bytes=sibling.n_decode_bytes,
         n_parameters=sibling.n_parameters,
         n_ctx=shape.n_ctx,
     )
-    return curve_for(site.curves, sibling.name, place.n_gpu_layers, estimate)

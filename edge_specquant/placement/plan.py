@@ -16,7 +16,7 @@ from .choice import Choice, best_choice
 from .explain import reasons
 from .footprint import ContextShape, check_kv_types
 from .hardware import HardwareProfile
-from .layout import Layout, Site, layouts
+from .layout import Layout, Site, beside, layouts, site_of
 from .plan_types import ModelPlacement, PlacementPlan, Wish
 from .sibling import Sibling, by_quality
 from .speed import CostCurve
@@ -48,8 +48,10 @@ def make_plan(
     targets, drafts = _candidates(ordered, wish)
     if wish.objective == "energy" and not watts:
         raise PlanError("energy cannot be planned: nothing is known of what the siblings draw; see calibrate")
-    site = Site(hardware, budget_of(hardware), curves, watts if wish.objective == "energy" else None)
-    for contexts in _context_groups(ordered[0], wish):
+    groups = _context_groups(ordered[0], wish)
+    site = site_of(hardware, budget_of(hardware), curves, ordered, groups[0][0])
+    site = replace(site, watts=watts if wish.objective == "energy" else None)
+    for contexts in groups:
         choices = [best_choice(target, drafts, contexts, site, wish) for target in targets]
         ranked = sorted((c for c in choices if c is not None), key=lambda c: -_score(c.layout, wish))
         if ranked:
@@ -57,9 +59,10 @@ def make_plan(
     raise PlanError(_nothing_fits(ordered, targets, site, wish))
 
 
-def usual_n_ctx(sibling: Sibling) -> int:
-    """The context a plan aims at when none is asked for."""
-    return min(DEFAULT_N_CTX, sibling.card.n_ctx_train or DEFAULT_N_CTX)
+def usual_n_ctx(sibling: Sibling, n_parallel: int = 1) -> int:
+    """The context a plan aims at when none is asked for: of each reply, where several are written at a time."""
+    aim = DEFAULT_N_CTX if n_parallel == 1 else DEFAULT_N_CTX // 2
+    return min(aim, sibling.card.n_ctx_train or aim)
 
 
 def _candidates(ordered: Sequence[Sibling], wish: Wish) -> tuple[Sequence[Sibling], Sequence[Sibling]]:
@@ -78,7 +81,7 @@ def _context_groups(sibling: Sibling, wish: Wish) -> list[list[ContextShape]]:
     """Groups of contexts; a later group is looked at only when no sibling fits an earlier one."""
     if wish.n_ctx is not None:
         return [_shapes(sibling, wish, [wish.n_ctx])]
-    sizes = [usual_n_ctx(sibling)]
+    sizes = [usual_n_ctx(sibling, wish.n_parallel)]
     while sizes[-1] // 2 >= _SMALLEST_N_CTX:
         sizes.append(sizes[-1] // 2)
     comfortable = [n for n in sizes if n >= min(_COMFORTABLE_N_CTX, sizes[0])]
@@ -89,12 +92,12 @@ def _context_groups(sibling: Sibling, wish: Wish) -> list[list[ContextShape]]:
 def _shapes(sibling: Sibling, wish: Wish, sizes: Sequence[int]) -> list[ContextShape]:
     """Each context with the wished KV type, or with f16 and then, where the head sizes allow it, q8_0."""
     if wish.kv_type:
-        shapes = [ContextShape(n_ctx, wish.kv_type, wish.kv_type) for n_ctx in sizes]
+        shapes = [ContextShape(n_ctx, wish.kv_type, wish.kv_type, n_seq=wish.n_parallel) for n_ctx in sizes]
         check_kv_types(sibling.card, shapes[0])
         return shapes
     card = sibling.card
     names = ["f16", "q8_0"] if card.head_size_k % 32 == card.head_size_v % 32 == 0 else ["f16"]
-    return [ContextShape(n_ctx, name, name) for n_ctx in sizes for name in names]
+    return [ContextShape(n_ctx, name, name, n_seq=wish.n_parallel) for n_ctx in sizes for name in names]
 
 
 def _score(layout: Layout, wish: Wish) -> float:
@@ -108,7 +111,7 @@ def _score(layout: Layout, wish: Wish) -> float:
         return -float(layout.n_bytes)
     speed, agreement = layout.merit, layout.sibling.agreement
     if wish.objective == "quality":
-        return float(agreement**6 * speed**2 / (speed**2 + _READABLE_TOKENS_PER_S**2))
+        return float(agreement**6 * speed**4 / (speed**4 + _READABLE_TOKENS_PER_S**4))
     return float(agreement**1.5 * speed)
 
 
@@ -136,7 +139,7 @@ def _plan(ranked: Sequence[Choice], ordered: Sequence[Sibling], site: Site, wish
         objective=wish.objective,
         predicted_joules_per_token=best.joules_per_token,
     )
-    return replace(plan, reasons=reasons(plan, ranked, site, wish, usual_n_ctx(best.sibling)))
+    return replace(plan, reasons=reasons(plan, ranked, site, wish, usual_n_ctx(best.sibling, wish.n_parallel)))
 
 
 def _others(best: Layout, ordered: Sequence[Sibling], site: Site) -> tuple[tuple[str, ...], tuple[ModelPlacement, ...]]:
@@ -150,11 +153,13 @@ def _others(best: Layout, ordered: Sequence[Sibling], site: Site) -> tuple[tuple
     others: list[ModelPlacement] = []
     for sibling in reversed(ordered):
         possible = [] if sibling.name in names else layouts(sibling, None, best.shape, site)
-        beside = next((o.target for o in possible if site.budget.fits(*splits, o.target.footprint)), None)
-        if beside is not None:
+        held = [other for other in ordered if other.name in names]
+        places = [beside(sibling, layout.target, held) for layout in possible]
+        fitting = next((place for place in places if site.budget.fits(*splits, place.footprint)), None)
+        if fitting is not None:
             names.append(sibling.name)
-            splits.append(beside.footprint)
-        others.extend([beside or possible[0].target] if possible else [])
+            splits.append(fitting.footprint)
+        others.extend([fitting or places[0]] if places else [])
     return tuple(names), tuple(others)
 
 

@@ -13,13 +13,17 @@ OBJECTIVES = ("quality", "speed", "memory", "energy")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user asks of a plan; None leaves the choice to the plan. draft "none" means without one."""
+    """What the user asks of a plan; None leaves the choice to the plan. draft "none" means without one.
+
+    n_parallel: replies written at the same time, each with n_ctx tokens of its own.
+    """
 
     objective: str = "quality"
     n_ctx: int | None = None
     target: str | None = None
     draft: str | None = None
     kv_type: str | None = None
+    n_parallel: int = 1
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:

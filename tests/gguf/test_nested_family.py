@@ -100,8 +100,14 @@ def test_the_base_drafts_for_its_target_unless_told_otherwise(family: Family) ->
     assert choose_siblings(family, EngineOptions(), request) == ("nested", "lookup+base")
 
 
-def test_the_planner_sees_models_only(family: Family) -> None:
-    assert {sibling.name for sibling in siblings_of(family)} == {"f16", "q8", "base"}
+def test_the_planner_counts_both_files_of_the_target_and_the_base_once(family: Family) -> None:
+    siblings = {sibling.name: sibling for sibling in siblings_of(family)}
+    assert set(siblings) == {"f16", "q8", "base", "nested"}
+    nested, base = siblings["nested"], siblings["base"]
+    assert nested.holds(base) and nested.path == family.variant("nested").path and nested.is_cpu_only
+    residual = family.variant("nested").path.stat().st_size
+    assert 0.9 * residual < nested.n_bytes - base.n_bytes <= residual
+    assert nested.agreement > base.agreement
 
 
 @pytest.mark.usefixtures("home")

@@ -17,6 +17,7 @@ import pytest
 from edge_specquant.gguf.header import ModelCard, read_card
 from edge_specquant.native.devices import EngineDevice
 from edge_specquant.placement.hardware import HardwareProfile, probe
+from edge_specquant.placement.sibling import Sibling
 
 GIB = 1024**3
 
@@ -300,8 +301,13 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-def write_sparse_gguf(path: Path, shape: Shape, weight: str, head: str | None = None) -> Path:
-    """A GGUF with the header of a real model and holes for weights: takes no disk, good for `no_alloc` loads."""
+def write_sparse_gguf(
+    path: Path, shape: Shape, weight: str, head: str | None = None, *, is_residual: bool = False
+) -> Path:
+    """A GGUF with the header of a real model and holes for weights: takes no disk, good for `no_alloc` loads.
+
+    is_residual: only the matrices, as bytes of two columns each: the second file of a nested pair.
+    """
     writer = gguf.GGUFWriter(path, shape.arch)
     writer.add_block_count(shape.n_layer)
     writer.add_embedding_length(shape.n_embd)
@@ -319,7 +325,10 @@ def write_sparse_gguf(path: Path, shape: Shape, weight: str, head: str | None = 
     if shape.window:
         writer.add_sliding_window(shape.window)
     n_bytes = 0
-    for name, rows_first, type_name in _tensors(shape, weight, head or weight):
+    tensors = list(_tensors(shape, weight, head or weight))
+    if is_residual:
+        tensors = [(name, (size[0], size[1] // 2), "I8") for name, size, _ in tensors if len(size) > 1]
+    for name, rows_first, type_name in tensors:
         kind = gguf.GGMLQuantizationType[type_name]
         n_per_block, n_block_bytes = gguf.GGML_QUANT_SIZES[kind]
         size = math.prod(rows_first) // n_per_block * n_block_bytes
@@ -377,3 +386,23 @@ def family_cards(sparse_model: Callable[..., Path]) -> Callable[[str], dict[str,
         return {variant: read_card(sparse_model(name, weight)) for variant, weight in types.items()}
 
     return cards
+
+
+@pytest.fixture(scope="session")
+def nested_siblings(
+    family_cards: Callable[[str], dict[str, ModelCard]], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], list[Sibling]]:
+    """Name of SHAPES -> its f16, q8 and q4 siblings and a nested pair."""
+    folder = tmp_path_factory.mktemp("nested")
+
+    @functools.cache
+    def siblings(name: str) -> list[Sibling]:
+        base = read_card(write_sparse_gguf(folder / f"{name}-base.gguf", SHAPES[name], "Q4_0"))
+        residual = read_card(write_sparse_gguf(folder / f"{name}.gguf", SHAPES[name], "Q4_0", is_residual=True))
+        pair = [
+            Sibling("base", base, is_cpu_only=True),
+            Sibling("nested", base, residual=residual, is_cpu_only=True),
+        ]
+        return [*(Sibling(variant, card) for variant, card in family_cards(name).items()), *pair]
+
+    return siblings

@@ -115,6 +115,7 @@ def test_the_draft_goes_to_ram_when_the_target_fills_the_card(kit, tmp_path, sib
     """The paper's second mode, with a CPU measured to be quick enough for it."""
     machine = kit.Machine({**kit.cpu_files(8), **kit.meminfo(32, 24)}, [kit.cuda(0, "RTX 3070", 8, 7.7)])
     curves = {"f16@gpu": Roofline(0.030, 0.001), "q4@gpu": Roofline(0.008, 0.001), "q4": Roofline(0.009, 0.002)}
+    curves["f16"] = Roofline(0.140, 0.010)
     plan = make_plan(siblings("Qwen2.5-3B"), machine.probe(tmp_path), Wish(target="f16", draft="q4"), curves)
     assert plan.n_gpu_layers == (-1, 0) and plan.mode == "target on GPU, draft in RAM"
     assert plan.is_calibrated
@@ -224,3 +225,24 @@ def test_the_first_retry_gives_up_the_draft(profile_of, siblings):
     retry = smaller(plan)
     assert retry is not None and retry.draft is None and retry.n_ctx == plan.n_ctx
     assert retry.predicted_tokens_per_s == plan.predicted_alone_tokens_per_s
+
+
+def test_an_estimate_is_mended_by_what_was_measured_beside_it(siblings, profile_of):
+    """Where f16 was measured to be ten times slower than estimated, q8 is not believed to be ten times faster."""
+    profile = profile_of("container, 2 CPUs, 4 GiB")
+    family = siblings("Qwen2.5-0.5B")
+    guess = make_plan(family, profile, Wish(target="f16", draft="none"))
+    q8 = make_plan(family, profile, Wish(target="q8", draft="none"))
+    slow = Roofline(10 / (guess.predicted_tokens_per_s or 1), 0.01)
+    mended = make_plan(family, profile, Wish(target="q8", draft="none"), {"f16": slow})
+    assert not mended.is_calibrated
+    assert mended.predicted_tokens_per_s == pytest.approx((q8.predicted_tokens_per_s or 0) / 10, rel=0.01)
+
+
+def test_replies_written_at_the_same_time_need_cells_each(kit, tmp_path, siblings):
+    profile = kit.Machine({**kit.cpu_files(4), **kit.meminfo(16, 8)}).probe(tmp_path)
+    wishes = [Wish(target="q4", draft="none", n_ctx=2048, kv_type="f16", n_parallel=n) for n in (1, 4)]
+    one, four = (make_plan(siblings("Qwen2.5-3B"), profile, wish).target.footprint.host.n_kv for wish in wishes)
+    assert four == 4 * one
+    with pytest.raises(PlanError):
+        make_plan(siblings("Qwen2.5-3B"), profile, Wish(n_ctx=32768, n_parallel=16, kv_type="f16"))
