@@ -20,7 +20,8 @@ class Request:
     raw: the prompt is continued as it is, without the chat template. target: a variant, None for the plan's choice.
     max_tokens None is as many as the context holds. stop: texts that end the reply and are not shown.
     grammar: GBNF the reply must follow; json_schema: the same by schema ({} is any JSON). logprobs: log-probabilities
-    of each token and of that many alternatives. on_full: "stop" ends a reply where the context is full, "shift" drops
+    of each token and of that many alternatives; prompt_logprobs: the same of the prompt's own tokens, on the first
+    event (max_tokens 0 asks for nothing else). on_full: "stop" ends a reply where the context is full, "shift" drops
     the oldest turns but the system prompt and goes on. policy: a routing policy that fills in what is not named here.
     tools: functions (OpenAI's objects) for a chat template that describes them to the model.
     earlier_reply: ids of another sibling's reply to the same prompt (a redo); it is verified like one long draft, kept
@@ -39,6 +40,7 @@ class Request:
     grammar: str | None = None
     json_schema: Mapping[str, Any] | None = None
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     on_full: str = "stop"
     policy: str | None = None
     tools: Sequence[Mapping[str, Any]] = ()
@@ -56,8 +58,10 @@ class Request:
             raise UsageError(f"min_tokens is {self.min_tokens}; it must be 0 or more")
         if self.grammar is not None and self.json_schema is not None:
             raise UsageError("give grammar or json_schema, not both")
-        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
-            raise UsageError(f"logprobs is {self.logprobs}; it must be between 0 and {MAX_LOGPROBS}")
+        for name in ("logprobs", "prompt_logprobs"):
+            n = getattr(self, name)
+            if n is not None and not 0 <= n <= MAX_LOGPROBS:
+                raise UsageError(f"{name} is {n}; it must be between 0 and {MAX_LOGPROBS}")
         if self.on_full not in ON_FULL:
             raise UsageError(f"on_full is '{self.on_full}'; it must be one of {', '.join(ON_FULL)}")
 

@@ -24,13 +24,23 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptToken:
+    """A token of the prompt and its log-probability after those before it; None for the first."""
+
+    token_id: int
+    logprobs: TokenLogprobs | None
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """One token of a reply, or its end.
 
     text may be empty while a character or a possible stop string is incomplete; the texts joined are the reply.
     The last event has no token: finish_reason is "stop", "length", "cancelled" or "interrupted", and stats is set
     (None when the engine died). note is a sentence for the user: what went wrong, or what the reply had to do without.
-    route is the router's record on the last event, where a policy was asked for.
+    route is the router's record on the last event, where a policy was asked for. prompt: the scored tokens of the
+    prompt, on the first event, where they were asked for. end_token: on the last event, the token that ended the reply,
+    with its log-probability in logprobs where those were asked for.
     """
 
     text: str
@@ -41,3 +51,5 @@ class TokenEvent:
     note: str | None = None
     logprobs: TokenLogprobs | None = None
     route: dict[str, Any] | None = None
+    prompt: tuple[PromptToken, ...] | None = None
+    end_token: int | None = None

@@ -61,6 +61,7 @@ class ReplyPlan:
     draft_is_wish: bool = True
     grammar: str | None = None
     n_logprobs: int | None = None
+    n_prompt_logprobs: int | None = None
     n_keep: int | None = None
 
 
@@ -148,6 +149,7 @@ class Session:
             accept=plan.speculation.accept,
             on_prefill=plan.on_prefill,
             n_logprobs=plan.n_logprobs,
+            n_prompt_logprobs=plan.n_prompt_logprobs,
             near_tie=near_tie,
             n_keep=plan.n_keep,
             on_round=self._traces.recorder(plan.target, self._n_bytes) if self._traces else None,

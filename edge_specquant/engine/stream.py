@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from ..errors import AbortedError, PromptTooLongError, UsageError
 from ..native.protocol import Logits, Vocab
 from .draft import NOTHING, Draft, Drafter
 from .draft_length import Controller
-from .events import TokenEvent, TokenLogprobs
+from .events import PromptToken, TokenEvent, TokenLogprobs
 from .kv_cache import KVCache, OnProgress
+from .prompt_scores import score_prompt
 from .sampling import TokenSampler
 from .stats import RoundRecord, StatsBuilder
 from .text import TextStream
@@ -33,6 +34,7 @@ class Job:
     width: tokens a verify batch needs -> tokens it is padded to (the cheapest width at or above).
     on_round: sees each finished round (a recorder).
     near_tie: greedy rows whose top two logits are closer are decoded again at width 1 (strict, without certificate).
+    n_prompt_logprobs: the prompt's tokens are scored, with so many alternatives each; its cells are made anew.
     n_keep: when the context is full, keep so many leading tokens and the newer half of the rest, and go on; None stops.
     """
 
@@ -48,6 +50,7 @@ class Job:
     on_prefill: OnProgress | None = None
     width: Callable[[int], int] = lambda n: n
     n_logprobs: int | None = None
+    n_prompt_logprobs: int | None = None
     near_tie: float | None = None
     n_keep: int | None = None
     on_round: Callable[[RoundRecord], None] | None = None
@@ -93,20 +96,27 @@ class _Run:
         self.text = TextStream(job.stops)
         self.stats = StatsBuilder(n_prompt=len(job.prompt))
         self.started = time.perf_counter()
+        self.scored: tuple[PromptToken, ...] | None = None
 
     def events(self) -> Iterator[TokenEvent]:
-        if self.left == 0:
+        if self.left == 0 and self.job.n_prompt_logprobs is None:
             yield self.last_event("length")
             return
         verdict = self._prefill()
+        if self.scored is not None:
+            yield TokenEvent("", prompt=self.scored)
+        if self.left == 0:
+            yield self.last_event("length")
+            return
         origins: Sequence[str] = ()
         while True:
             for i, token in enumerate(verdict.tokens):
+                logprobs = verdict.logprobs[i] if verdict.logprobs else None
                 if token in self.job.sampler.eog_tokens:
-                    yield self.last_event("stop")
+                    yield replace(self.last_event("stop"), end_token=token, logprobs=logprobs)
                     return
                 origin = origins[i] if i < verdict.n_accepted else "target"
-                yield self._emit(token, origin, verdict.logprobs[i] if verdict.logprobs else None)
+                yield self._emit(token, origin, logprobs)
                 if self.text.stopped:
                     yield self.last_event("stop")
                     return
@@ -124,9 +134,12 @@ class _Run:
     def _prefill(self) -> Verdict:
         """Decodes what the cache lacks of the prompt; the first token comes from its last row."""
         job = self.job
-        n_shared = min(job.target.shared_prefix(job.prompt), len(job.prompt) - 1)
-        self.stats.n_cached = n_shared if job.target.truncate(n_shared) else 0
-        rows = job.target.extend(job.prompt[job.target.n_past :], 1, job.on_prefill)
+        if job.n_prompt_logprobs is None:
+            n_shared = min(job.target.shared_prefix(job.prompt), len(job.prompt) - 1)
+            self.stats.n_cached = n_shared if job.target.truncate(n_shared) else 0
+            rows = job.target.extend(job.prompt[job.target.n_past :], 1, job.on_prefill)
+        else:
+            self.scored, rows = score_prompt(job.target, job.prompt, job.n_prompt_logprobs, job.on_prefill)
         job.sampler.accept_prompt(job.prompt)
         verdict = self._judge(NOTHING, rows)
         self.history.extend(verdict.tokens)

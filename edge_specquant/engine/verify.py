@@ -8,13 +8,14 @@ min(1, p(x)/q(x)), else the next token is drawn from the normalised max(0, p - q
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..native.protocol import Logits
 from .draft import Draft
 from .events import TokenLogprobs
+from .prompt_scores import raw_logprobs
 from .sampling import Distribution, TokenSampler, draw, hashed_uniform
 
 Recheck = Callable[[int, Logits], Logits | None]
@@ -80,15 +81,9 @@ def verify(
 
 def token_logprobs(row: Logits, token: int, n_top: int, sampler: TokenSampler) -> TokenLogprobs:
     """Raw log-softmax of the row (n_vocab,) at the token and its n_top best; the token's processed log-probability."""
-    shifted = row.astype(np.float64) - float(row.max())
-    log_total = float(np.log(np.exp(shifted).sum()))
-    best = np.argpartition(-row, min(n_top, row.size - 1))[:n_top]
-    best = best[np.argsort(-row[best], kind="stable")]
     processed = sampler.distribution(row).probability(token)
-    return TokenLogprobs(
-        logprob=float(shifted[token]) - log_total,
-        processed=float(np.log(processed)) if processed > 0 else LOGPROB_FLOOR,
-        top=tuple((int(t), float(shifted[t]) - log_total) for t in best),
+    return replace(
+        raw_logprobs(row, token, n_top), processed=float(np.log(processed)) if processed > 0 else LOGPROB_FLOOR
     )
 
 

@@ -209,6 +209,7 @@ class LocalEngine:
             draft_is_wish=request.speculation.draft is not None or self.options.draft is not None,
             grammar=request.grammar if request.json_schema is None else schema_to_gbnf(request.json_schema),
             n_logprobs=request.logprobs,
+            n_prompt_logprobs=request.prompt_logprobs,
             n_keep=self._n_keep(request) if request.on_full == "shift" else None,
         )
 

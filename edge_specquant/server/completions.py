@@ -41,16 +41,18 @@ class Choice:
         return "".join(self._texts)
 
 
+def _logprobs(body: CompletionRequest, piece_of: PieceOf, echo: str) -> CompletionLogprobs | None:
+    if body.logprobs is None:
+        return None
+    return CompletionLogprobs(piece_of, body.logprobs, len(echo) if body.echo else None)
+
+
 class CompletionAnswer:
     """One answer to a completion request, with all its choices. echoes: each prompt's text, or ""."""
 
     def __init__(self, body: CompletionRequest, piece_of: PieceOf, echoes: Sequence[str]) -> None:
         self._n = body.n or 1
-        self._choices = [
-            Choice(echo, CompletionLogprobs(piece_of, body.logprobs, len(echo)) if body.logprobs is not None else None)
-            for echo in echoes
-            for _ in range(self._n)
-        ]
+        self._choices = [Choice(echo, _logprobs(body, piece_of, echo)) for echo in echoes for _ in range(self._n)]
         self._wants_usage = bool(body.stream_options and body.stream_options.include_usage)
         self._head = {
             "id": f"cmpl-{secrets.token_hex(14)}",

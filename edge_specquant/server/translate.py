@@ -70,8 +70,6 @@ def completion_asks(body: CompletionRequest, catalog: Catalog) -> list[Ask]:
         raise bad_request("suffix is not supported", "suffix")
     if body.best_of not in (None, body.n or 1):
         raise bad_request("best_of must equal n: choices are not ranked here", "best_of")
-    if body.echo and body.logprobs is not None:
-        raise bad_request("logprobs of the prompt (echo with logprobs) are not supported", "logprobs")
     target = catalog.target(body.model, body.target)
     catalog.check_draft(body.draft)
     asks: list[Ask] = []
@@ -84,6 +82,7 @@ def completion_asks(body: CompletionRequest, catalog: Catalog) -> list[Ask]:
             target=target,
             max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
             logprobs=body.logprobs,
+            prompt_logprobs=body.logprobs if body.echo else None,
             **given,
             **_common_fields(body, catalog),
         )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from server_rig import Rig, Served, endless, saying, serving
 
-from edge_specquant.engine.events import TokenEvent, TokenLogprobs
+from edge_specquant.engine.events import PromptToken, TokenEvent, TokenLogprobs
 from edge_specquant.native.fake import FakeModel
 from edge_specquant.server.logprobs import ChatLogprobs, CompletionLogprobs, token_text
 
@@ -77,6 +77,39 @@ def test_echo_of_ids_is_their_text(raw: Served) -> None:
     _, answer, _ = raw.post(TEXT, fields)
     assert [choice["text"] for choice in answer["choices"]] == ["AB", "A"]
     assert raw.post(TEXT, {**fields, "prompt": [99_999]})[0] == 400
+
+
+@pytest.mark.parametrize("said", [b"yes", b""], ids=["a token follows", "the reply ends at once"])
+def test_scored_prompts_as_harnesses_ask_for_them(said: bytes) -> None:
+    """What lm-eval's local-completions sends and how it reads the answer: the last entry is the generated token's."""
+    context, continuation = list(b"Assistant:"), list(said[:2] or b"no")
+    fields = {"model": "fake:q4", "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
+    with serving(Rig(saying(said)).runtime(), vocabulary=lambda: FakeModel(endless)) as served:
+        status, answer, _ = served.post(TEXT, {**fields, "prompt": [context + continuation, context]})
+        streamed = served.chunks(TEXT, {**fields, "prompt": context})
+        nothing = served.post(TEXT, {**fields, "prompt": context, "max_tokens": 0})[1]
+    assert status == 200
+    lists = answer["choices"][0]["logprobs"]
+    assert {len(each) for each in lists.values()} == {len(context + continuation) + 1}
+    assert lists["token_logprobs"][0] is None and lists["top_logprobs"][0] is None
+    scores = lists["token_logprobs"][len(context) : -1]
+    is_greedy = [
+        score == max(top.values()) for score, top in zip(scores, lists["top_logprobs"][len(context) :], strict=False)
+    ]
+    assert is_greedy == [bool(said)] * 2
+    assert lists["text_offset"][: len(context)] == list(range(len(context)))
+    alone = answer["choices"][1]
+    assert alone["text"] == "Assistant:" + said[:1].decode()
+    parts = [choice["logprobs"] for chunk in streamed for choice in chunk["choices"] if choice["logprobs"]]
+    assert [token for part in parts for token in part["tokens"]] == alone["logprobs"]["tokens"]
+    assert len(nothing["choices"][0]["logprobs"]["tokens"]) == len(context)
+    assert nothing["usage"]["completion_tokens"] == 0
+
+
+def test_a_token_in_front_of_the_text_has_no_place_in_it() -> None:
+    logprobs = CompletionLogprobs(lambda token: b"<s>" if token == 1 else bytes([token]), 0, n_echoed=2)
+    logprobs.feed(TokenEvent("", prompt=tuple(PromptToken(token, None) for token in (1, 97, 98))))
+    assert logprobs.take()["text_offset"] == [0, 0, 1]
 
 
 def event(text: str, token: int | None = None, finish: str | None = None) -> TokenEvent:
