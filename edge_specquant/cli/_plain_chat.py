@@ -1,4 +1,7 @@
-"""The chat line by line: for any terminal, pipe or screen reader. Reads lines, obeys commands, prints replies."""
+"""The chat line by line: for any terminal, pipe or screen reader. Reads lines, obeys commands, prints replies.
+
+What is said is kept in the store, as the full screen keeps it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..tui.dialogue import Dialogue
+
 if TYPE_CHECKING:
     from ..runtime import Runtime
+    from ..store import Message, MessageWriter, Store
 
 _HELP = "/regen answers again, /clear starts over, /stats shows figures, /quit leaves"
 
@@ -16,11 +22,9 @@ _HELP = "/regen answers again, /clear starts over, /stats shows figures, /quit l
 class PlainChat:
     """The conversation and its commands."""
 
-    def __init__(self, runtime: Runtime, system: str | None, **request_fields: Any) -> None:
+    def __init__(self, runtime: Runtime, store: Store, system: str | None, **request_fields: Any) -> None:
         self._runtime = runtime
-        self._system = system
-        self._fields = request_fields
-        self._messages: list[dict[str, str]] = []
+        self._dialogue = Dialogue(store, lambda: request_fields, system)
         self._last_stats = "no reply yet"
 
     def loop(self) -> None:
@@ -39,40 +43,53 @@ class PlainChat:
 
     def _obey(self, line: str) -> None:
         if line == "/clear":
-            self._messages.clear()
+            self._dialogue.start_new()
             click.secho("a new conversation", err=True, dim=True)
         elif line == "/stats":
             click.echo(self._last_stats, err=True)
         elif line == "/regen":
-            if self._messages and self._messages[-1]["role"] == "assistant":
-                self._messages.pop()
-            if self._messages:
-                self._answer()
-            else:
+            last = self._last_message()
+            if last is None:
                 click.echo("nothing to answer again", err=True)
+            else:
+                self._answer(last.id if last.role == "assistant" else None)
         elif line.startswith("/"):
             click.echo(f"there is no '{line.split()[0]}'; {_HELP}", err=True)
         elif line:
-            self._messages.append({"role": "user", "content": line})
+            self._dialogue.ask(line)
             self._answer()
 
-    def _answer(self) -> None:
-        """Streams a reply and remembers it; a failed or cancelled one keeps what was said."""
+    def _last_message(self) -> Message | None:
+        messages = self._dialogue.messages()
+        return messages[-1] if messages else None
+
+    def _answer(self, beside: int | None = None) -> None:
+        """Streams a reply into the store, which keeps what was said of a failed one too. beside: another version of it."""
         from ..errors import EdgeSpecQuantError
-        from ..request import Request
+
+        try:
+            with self._dialogue.begin_answer(beside) as writer:
+                self._stream(writer)
+        except EdgeSpecQuantError as error:
+            click.echo(f"error: {error}", err=True)
+
+    def _stream(self, writer: MessageWriter) -> None:
+        from ..tui.reply import Reply
         from ._reply import events, stats_line
         from ._text import shown
 
-        request = Request(messages=tuple(self._messages), system=self._system, **self._fields)
-        texts: list[str] = []
-        try:
-            for event in events(self._runtime, request):
-                texts.append(event.text)
-                click.echo(shown(event.text), nl=False)
-                sys.stdout.flush()
-        except EdgeSpecQuantError as error:
-            click.echo(f"error: {error}", err=True)
-            return
+        request = self._dialogue.request(writer.message_id)
+        reply = Reply(ticket=writer.message_id, started=0.0)
+        for event in events(self._runtime, request):
+            reply.take([event], 0.0)
+            writer.append(event.text)
+            click.echo(shown(event.text), nl=False)
+            sys.stdout.flush()
+            if event.note:
+                click.echo(f"\n{event.note}", err=True)
         click.echo()
-        self._last_stats = stats_line(event, *self._runtime.siblings(request))
-        self._messages.append({"role": "assistant", "content": "".join(texts)})
+        siblings = self._runtime.siblings(request)
+        self._last_stats = stats_line(event, *siblings)
+        is_whole = event.finish_reason in ("stop", "length")
+        note = {"note": event.note} if event.note else {}
+        writer.finish(reply.record(event.stats, *siblings, note), status="complete" if is_whole else "interrupted")

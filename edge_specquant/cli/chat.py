@@ -42,15 +42,20 @@ def needs_plain(environment: Mapping[str, str], is_terminal: bool) -> bool:
 
 
 def _talk_plainly(family: str, system: str | None, flags: dict[str, Any]) -> None:
+    from ..config import load_settings
+    from ..printable import shown
     from ..runtime import Runtime
+    from ..store import open_store
     from ._plain_chat import PlainChat
     from ._progress import step_progress
 
     engine = take_engine(flags)
     with step_progress() as progress:
         runtime = Runtime.process(family, engine, progress)
-    with runtime:
-        PlainChat(runtime, system, **take_request_fields(flags)).loop()
+    with runtime, open_store(load_settings().settings.store) as store:
+        if store.notice:
+            click.echo(shown(store.notice), err=True)
+        PlainChat(runtime, store, system, **take_request_fields(flags)).loop()
 
 
 def _talk_full_screen(family: str | None, system: str | None, flags: dict[str, Any]) -> None:

@@ -101,6 +101,10 @@ class TestRun:
         assert done.returncode == 0, done.stderr
         assert "reused" in done.stderr
         assert "there is no '/nonsense'" in done.stderr and "nothing to answer again" in done.stderr
+        kept = json.loads(edge(["history", "list", "--json"]).stdout)["conversations"]
+        assert kept[0]["title"] == "My name is Ada." and kept[0]["n_messages"] >= 4
+        (hit, *_) = json.loads(edge(["history", "search", '"name is Ada"', "--json"]).stdout)["hits"]
+        assert hit["conversation"] == kept[0]["id"]
 
 
 def test_control_characters_are_shown_never_obeyed() -> None:
