@@ -64,7 +64,7 @@ class PlainChat:
         return messages[-1] if messages else None
 
     def _answer(self, beside: int | None = None) -> None:
-        """Streams a reply into the store, which keeps what was said of a failed one too. beside: another version of it."""
+        """Streams a reply into the store, which keeps a broken one too. beside: another version of that message."""
         from ..errors import EdgeSpecQuantError
 
         try:
