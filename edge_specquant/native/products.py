@@ -21,7 +21,7 @@ from .library import engine, ggml
 
 ENGINES_OWN = "engine"
 ANY_WIDTH = 1 << 40
-_MAX_WIDTH = (ANY_WIDTH, ANY_WIDTH, 8)
+_MAX_WIDTH = {"AVX-512 VNNI": (ANY_WIDTH, ANY_WIDTH, 8), "AVX2": (0, 0, 8)}
 """Columns up to which the kernel is the faster one, for Q4_0, Q8_0 and F16 weights: measured, see docs/kernel.md."""
 
 
@@ -30,7 +30,7 @@ class ProductsHook:
 
     def __init__(self, kernel: Kernel) -> None:
         self._library = library = kernel.library
-        widths = np.array(_MAX_WIDTH, dtype=np.int64)
+        widths = np.array(_MAX_WIDTH[kernel.name], dtype=np.int64)
         base = ggml()
         is_host, name_of = base.ggml_backend_buffer_is_host, base.ggml_backend_buffer_name
         self._state = library.esq_plain_new(
@@ -69,12 +69,12 @@ class ProductsHook:
 def fast_products() -> ProductsHook | None:
     """A hook for one context, None where the engine's own products are the faster ones or nothing can be compiled."""
     found = kernel()
-    return ProductsHook(found) if isinstance(found, Kernel) and found.suits_ordinary_weights else None
+    return ProductsHook(found) if isinstance(found, Kernel) and found.name in _MAX_WIDTH else None
 
 
 def products_key() -> str:
     """Names whose products are computed, for caches of measurements and for records: the kernel's or the engine's."""
     found = kernel()
-    if isinstance(found, Kernel) and found.suits_ordinary_weights:
+    if isinstance(found, Kernel) and found.name in _MAX_WIDTH:
         return f"kernel {found.name} {found.version}"
     return ENGINES_OWN

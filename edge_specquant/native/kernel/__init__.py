@@ -47,11 +47,6 @@ class Kernel:
         """The instruction set."""
         return LEVELS[self.level]
 
-    @property
-    def suits_ordinary_weights(self) -> bool:
-        """Whether it beats the engine's own products of ordinary weights: measured with AVX-512 VNNI only."""
-        return LEVELS[self.level] == "AVX-512 VNNI"
-
 
 @functools.cache
 def kernel() -> Kernel | str:

@@ -4,7 +4,7 @@
  * unpacked once for all columns of a strip. Rows come in whole groups of eight.
  */
 
-enum { Q8_BYTES = 34 };
+enum { Q8_BYTES = 34, LINE = 64 };
 
 static void strip_q8_0_c(const struct strip *s, int64_t group, int n, float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
@@ -40,8 +40,8 @@ static void strip_f16_c(const struct strip *s, int64_t group, int n, float *out)
 #if defined(__x86_64__)
 
 /* Rows side by side are streams too short for the processor to foresee: the next rows are fetched while these compute. */
-VNNI static inline __attribute__((always_inline)) void fetch(const uint8_t *from, const int n_bytes) {
-    for (int at = 0; at < n_bytes; at += 64) _mm_prefetch((const char *)from + at, _MM_HINT_T0);
+static inline __attribute__((always_inline)) void fetch(const uint8_t *from, const int n_bytes) {
+    for (int at = 0; at < n_bytes; at += LINE) _mm_prefetch((const char *)from + at, _MM_HINT_T1);
 }
 
 VNNI static inline __m512i two_rows(const uint8_t *first, const uint8_t *second) {
@@ -140,9 +140,27 @@ VNNI static inline __attribute__((always_inline)) void strip_f16_vnni_n(const st
     }
 }
 
+/* One column: bound by memory, which is read in order, row after row. The same sums as above. */
+VNNI static void strip_f16_vnni_1(const struct strip *s, int64_t group, float *out) {
+    const int64_t n_cols = s->n_cols;
+    const __m512 none = _mm512_setzero_ps();
+    for (int row = 0; row < GROUP; row++) {
+        const uint8_t *from = s->base + (group * GROUP + row) * n_cols * 2;
+        __m512 acc = none;
+        for (int64_t i = 0; i < n_cols; i += 32) {
+            fetch(from + 2 * (n_cols + i), LINE);
+            const __m512 low = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + 2 * i)));
+            const __m512 high = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + 2 * i + 32)));
+            acc = _mm512_fmadd_ps(low, _mm512_loadu_ps(s->x + i), acc);
+            acc = _mm512_fmadd_ps(high, _mm512_loadu_ps(s->x + i + 16), acc);
+        }
+        out[row] = _mm_cvtss_f32(four_sums(acc, none, none, none));
+    }
+}
+
 VNNI static void strip_f16_vnni(const struct strip *s, int64_t group, int n, float *out) {
     switch (n) {
-    case 1: strip_f16_vnni_n(s, group, 0, 1, out); break;
+    case 1: strip_f16_vnni_1(s, group, out); break;
     case 2: strip_f16_vnni_n(s, group, 0, 2, out); break;
     case 3: strip_f16_vnni_n(s, group, 0, 3, out); break;
     case 4: strip_f16_vnni_n(s, group, 0, 4, out); break;
@@ -155,6 +173,57 @@ VNNI static void strip_f16_vnni(const struct strip *s, int64_t group, int n, flo
     default:
         strip_f16_vnni_n(s, group, 0, 4, out);
         strip_f16_vnni_n(s, group, 4, 4, out);
+        break;
+    }
+}
+
+AVX2 static inline float eight_sums(__m256 value) {
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+}
+
+/* Two rows x up to six columns fill 12 of 16 registers. */
+AVX2 static inline __attribute__((always_inline)) void strip_f16_avx2_n(const struct strip *s, int64_t group, int first,
+                                                                        const int n, float *out) {
+    const int64_t n_cols = s->n_cols;
+    const float *x = s->x + first * s->x_stride;
+    for (int pair = 0; pair < GROUP; pair += 2) {
+        const uint8_t *from = s->base + (group * GROUP + pair) * n_cols * 2;
+        __m256 acc[6][2];
+        for (int c = 0; c < n; c++) acc[c][0] = acc[c][1] = _mm256_setzero_ps();
+        for (int64_t i = 0; i < n_cols; i += 8) {
+            fetch(from + 16 * n_cols + 4 * i, 32);
+            const __m256 w0 = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * i)));
+            const __m256 w1 = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * (n_cols + i))));
+            for (int c = 0; c < n; c++) {
+                const __m256 value = _mm256_loadu_ps(x + c * s->x_stride + i);
+                acc[c][0] = _mm256_fmadd_ps(w0, value, acc[c][0]);
+                acc[c][1] = _mm256_fmadd_ps(w1, value, acc[c][1]);
+            }
+        }
+        for (int c = 0; c < n; c++) {
+            out[(first + c) * GROUP + pair] = eight_sums(acc[c][0]);
+            out[(first + c) * GROUP + pair + 1] = eight_sums(acc[c][1]);
+        }
+    }
+}
+
+AVX2 static void strip_f16_avx2(const struct strip *s, int64_t group, int n, float *out) {
+    switch (n) {
+    case 1: strip_f16_avx2_n(s, group, 0, 1, out); break;
+    case 2: strip_f16_avx2_n(s, group, 0, 2, out); break;
+    case 3: strip_f16_avx2_n(s, group, 0, 3, out); break;
+    case 4: strip_f16_avx2_n(s, group, 0, 4, out); break;
+    case 5: strip_f16_avx2_n(s, group, 0, 5, out); break;
+    case 6: strip_f16_avx2_n(s, group, 0, 6, out); break;
+    case 7:
+        strip_f16_avx2_n(s, group, 0, 4, out);
+        strip_f16_avx2_n(s, group, 4, 3, out);
+        break;
+    default:
+        strip_f16_avx2_n(s, group, 0, 4, out);
+        strip_f16_avx2_n(s, group, 4, 4, out);
         break;
     }
 }

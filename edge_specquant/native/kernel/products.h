@@ -21,6 +21,7 @@ static strip_fn strip_of(int format, int level) {
     if (level == LEVEL_VNNI)
         return format == FORMAT_F16 ? strip_f16_vnni : format == FORMAT_Q8_0 ? strip_q8_0_vnni : strip_vnni;
     if (level == LEVEL_AVX2 && format == FORMAT_NESTED) return strip_avx2;
+    if (level == LEVEL_AVX2 && format == FORMAT_F16) return strip_f16_avx2;
 #elif defined(__ARM_FEATURE_DOTPROD)
     if (level == LEVEL_DOTPROD && format == FORMAT_NESTED) return strip_dotprod;
 #endif
@@ -57,34 +58,52 @@ static bool make_scratch(struct scratch *scratch, int64_t n_cols) {
     return true;
 }
 
-/* Tile by tile: a tile's activations stay in the cache, and a group's weights too while the strips of the tile pass
- * over them. */
-static void multiply(int format, int level, struct strip s, float *y, size_t y_stride, int64_t first, int64_t last,
-                     int64_t from, int64_t to, struct scratch *scratch) {
-    const strip_fn strip = strip_of(format, level);
-    const float *x = s.x;
-    const int64_t blocks = n_blocks(s.n_cols);
+/* A product under way: y[c * y_stride + row], columns of x as s.x has them. */
+struct product {
+    int format;
+    strip_fn strip;
+    struct strip s;
+    float *y;
+    int64_t y_stride;
+    struct scratch *scratch;
+};
+
+/* Up to TILE columns from `first` on as 8-bit codes, where the format wants them. */
+static void take_columns(const struct product *p, int64_t first, int64_t width) {
+    const int64_t blocks = n_blocks(p->s.n_cols);
+    if (p->format == FORMAT_F16) return;
+    for (int64_t c = 0; c < width; c++)
+        quantize_column(p->s.x + (first + c) * p->s.x_stride, p->s.n_cols, p->scratch->codes + c * p->s.n_cols,
+                        p->scratch->scales + c * blocks, p->scratch->sums + c * blocks);
+}
+
+/* The columns taken last, times row groups [from, to): a group's weights stay in the cache while all strips pass. */
+static void multiply_groups(const struct product *p, int64_t first, int64_t width, int64_t from, int64_t to) {
+    const int64_t blocks = n_blocks(p->s.n_cols);
+    struct strip s = p->s;
+    for (int64_t group = from; group < to; group++) {
+        const int64_t rows = s.n_rows - group * GROUP < GROUP ? s.n_rows - group * GROUP : GROUP;
+        for (int64_t c = 0; c < width; c += STRIP) {
+            const int n = width - c < STRIP ? (int)(width - c) : STRIP;
+            float out[STRIP * GROUP];
+            s.codes = p->scratch->codes + c * s.n_cols;
+            s.scales = p->scratch->scales + c * blocks;
+            s.sums = p->scratch->sums + c * blocks;
+            s.x = p->s.x + (first + c) * s.x_stride;
+            p->strip(&s, group, n, out);
+            for (int i = 0; i < n; i++)
+                memcpy(p->y + (first + c + i) * p->y_stride + group * GROUP, out + i * GROUP,
+                       sizeof(float) * (size_t)rows);
+        }
+    }
+}
+
+/* Columns [first, last) times row groups [from, to), tile by tile, so that a tile's activations stay in the cache. */
+static void multiply(const struct product *p, int64_t first, int64_t last, int64_t from, int64_t to) {
     for (int64_t tile = first; tile < last; tile += TILE) {
         const int64_t width = last - tile < TILE ? last - tile : TILE;
-        if (format != FORMAT_F16)
-            for (int64_t c = 0; c < width; c++)
-                quantize_column(x + (tile + c) * s.x_stride, s.n_cols, scratch->codes + c * s.n_cols,
-                                scratch->scales + c * blocks, scratch->sums + c * blocks);
-        for (int64_t group = from; group < to; group++) {
-            const int64_t rows = s.n_rows - group * GROUP < GROUP ? s.n_rows - group * GROUP : GROUP;
-            for (int64_t c = 0; c < width; c += STRIP) {
-                const int n = width - c < STRIP ? (int)(width - c) : STRIP;
-                float out[STRIP * GROUP];
-                s.codes = scratch->codes + c * s.n_cols;
-                s.scales = scratch->scales + c * blocks;
-                s.sums = scratch->sums + c * blocks;
-                s.x = x + (tile + c) * s.x_stride;
-                strip(&s, group, n, out);
-                for (int i = 0; i < n; i++)
-                    memcpy(y + (tile + c + i) * (int64_t)y_stride + group * GROUP, out + i * GROUP,
-                           sizeof(float) * (size_t)rows);
-            }
-        }
+        take_columns(p, tile, width);
+        multiply_groups(p, tile, width, from, to);
     }
 }
 
@@ -92,33 +111,45 @@ static void multiply(int format, int level, struct strip s, float *y, size_t y_s
 EXPORT bool esq_multiply(int format, int level, int layout, const uint8_t *base, const uint8_t *residual,
                          int64_t n_cols, int64_t n_rows, const float *x, int64_t n, float *y) {
     struct scratch scratch = {0};
-    const struct strip s = {.layout = layout, .base = base, .residual = residual, .n_cols = n_cols, .n_rows = n_rows,
-                            .x = x, .x_stride = n_cols};
+    const struct product p = {format, strip_of(format, level),
+                              {.layout = layout, .base = base, .residual = residual, .n_cols = n_cols,
+                               .n_rows = n_rows, .x = x, .x_stride = n_cols},
+                              y, n_rows, &scratch};
     const bool ready = make_scratch(&scratch, n_cols);
-    if (ready)
-        multiply(format, level, s, y, (size_t)n_rows, 0, n, 0, (n_rows + GROUP - 1) / GROUP, &scratch);
+    if (ready) multiply(&p, 0, n, 0, (n_rows + GROUP - 1) / GROUP);
     free_scratch(&scratch);
     return ready;
 }
 
-/* A node of the engine's graph: this thread's share of dst = weights x input. Returns false for want of memory. */
+/* Where a node of ours counts the shares its threads have taken: behind what a custom operation keeps there. */
+enum { COUNTER = 12, SHARES = 4 };
+
+/* A node of the engine's graph: this thread's part of dst = weights x input. Returns false for want of memory.
+ *
+ * Few columns: the row groups are dealt out in shares, so that a slow core (of two kinds, or a busy one) holds nobody
+ * up. Many: each thread has columns of its own, so that none is quantized twice.
+ */
 static bool multiply_node(int format, int level, struct strip s, struct tensor *dst, int ith, int nth,
                           struct scratch *scratch) {
     const struct tensor *input = dst->src[1];
     const int64_t n = input->ne[1], groups = (s.n_rows + GROUP - 1) / GROUP;
-    int64_t first = 0, last = n, from = 0, to = groups;
     if (!make_scratch(scratch, s.n_cols)) return false;
-    if (n >= (int64_t)TILE * nth) { /* wide: each thread its own columns, so that none is quantized twice */
-        first = n * ith / nth;
-        last = n * (ith + 1) / nth;
-    } else {
-        from = groups * ith / nth;
-        to = groups * (ith + 1) / nth;
-    }
     s.base = dst->src[0]->data;
     s.x = (const float *)input->data;
     s.x_stride = (int64_t)(input->nb[1] / sizeof(float));
-    multiply(format, level, s, (float *)dst->data, dst->nb[1] / sizeof(float), first, last, from, to, scratch);
+    const struct product p = {format, strip_of(format, level), s, (float *)dst->data,
+                              (int64_t)(dst->nb[1] / sizeof(float)), scratch};
+    if (n >= (int64_t)TILE * nth) {
+        multiply(&p, n * ith / nth, n * (ith + 1) / nth, 0, groups);
+    } else if (n > TILE) {
+        multiply(&p, 0, n, groups * ith / nth, groups * (ith + 1) / nth);
+    } else {
+        const int64_t n_shares = groups < (int64_t)SHARES * nth ? groups : (int64_t)SHARES * nth;
+        int64_t share;
+        take_columns(&p, 0, n);
+        while ((share = __atomic_fetch_add(&dst->op_params[COUNTER], 1, __ATOMIC_RELAXED)) < n_shares)
+            multiply_groups(&p, 0, n, groups * share / n_shares, groups * (share + 1) / n_shares);
+    }
     return true;
 }
 
