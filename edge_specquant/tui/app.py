@@ -15,8 +15,9 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from ..errors import EdgeSpecQuantError
 from ..store import Store
-from . import choices, preferences
+from . import choices, preferences, stopping
 from .dialogue import Dialogue, RequestFields
 from .engine import Engine, Opener
 from .news import Counted, EngineNews, Loading, NoFamily, Ready, Trouble
@@ -74,11 +75,13 @@ class ChatApp(App[None]):
 
     def on_mount(self) -> None:
         """Starts the threads."""
+        stopping.keep_one_reader(self)
         if self.preferences.theme in self.available_themes:
             self.theme = self.preferences.theme
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember(theme=theme.name))
         self.chat.origins = self.preferences.show_origins
         self.chat.set_class(not self.preferences.show_stats, "no-stats")
+        self.chat.show_state("starting", busy=True)
         # Heavy imports in a thread still share the interpreter: the first screen comes before them.
         self.call_after_refresh(self._start_threads)
 
@@ -88,19 +91,30 @@ class ChatApp(App[None]):
 
     def _start(self) -> None:
         """In a thread: the store, then the family, then the gauges."""
-        store = self._settings.open_store()
-        self.call_from_thread(self._begin, store)
+        store, notice = self._opened_store()
         family = self._settings.family or choices.first_family(self.preferences.family)
+        self.call_from_thread(self._begin, store, family)
+        if notice:
+            self.call_from_thread(self.chat.complain, notice, is_error=False)
         if family is None:
             self.call_from_thread(self.show_welcome, choices.all_choices())
-        else:
-            self.call_from_thread(self._open, family, False)
         if self._settings.read_vitals is not None:
             self.call_from_thread(self.set_interval, VITALS_EVERY_S, self._vitals_reader(self._settings.read_vitals()))
 
-    def _begin(self, store: Store) -> None:
+    def _opened_store(self) -> tuple[Store, str]:
+        """The store; one in memory, and why, when the file cannot be opened."""
+        try:
+            return self._settings.open_store(), ""
+        except EdgeSpecQuantError as error:
+            return Store.in_memory(), f"conversations are not kept this time: {error}"
+
+    def _begin(self, store: Store, family: str | None) -> None:
         assert self._engine is not None
         self._store = store
+        # The family goes into the engine's line before anything typed meanwhile does.
+        if family is not None:
+            self._open(family, False)
+        self.chat.opening = family is not None
         dialogue = Dialogue(store, self._settings.request_fields, self._settings.system)
         self.chat.begin(dialogue, Turns(self._engine, dialogue))
         self.chat.draw_title()
@@ -128,7 +142,8 @@ class ChatApp(App[None]):
             elif isinstance(news, Ready):
                 welcome.dismiss(None)
             elif isinstance(news, (NoFamily, Trouble)):
-                welcome.failed(news.reason if isinstance(news, NoFamily) else news.text)
+                stopped = isinstance(news, NoFamily) and news.stopped
+                welcome.failed(news.reason if isinstance(news, NoFamily) else news.text, stopped=stopped)
         elif isinstance(news, NoFamily):
             self.action_choose_family(news.reason)
         if isinstance(news, Ready):
@@ -145,6 +160,7 @@ class ChatApp(App[None]):
 
     def _open(self, family: str, convert: bool) -> None:
         assert self._engine is not None
+        self.chat.opening = True
         self._engine.open(family, convert=convert)
 
     def _welcome(self) -> Welcome | None:
@@ -202,6 +218,11 @@ class ChatApp(App[None]):
             self.chat.turns.abandon()
         self._remember(show_stats=not self.chat.has_class("no-stats"), show_origins=self.chat.origins)
         self.exit()
+
+    def get_key_display(self, binding: Binding) -> str:
+        """'^L' and 'Esc': a lower-case l is not to be told from a one."""
+        shown = super().get_key_display(binding)
+        return shown.upper() if shown.startswith("^") else shown[:1].upper() + shown[1:]
 
     def release(self) -> None:
         """For after `run`, when the terminal is a person's again: ends the engine and closes the store."""

@@ -103,7 +103,7 @@ class Engine:
         try:
             self._runtime = self._opener(family, convert, self._progress)
         except CancelledOpening as error:
-            self._post(NoFamily(family, str(error)))
+            self._post(NoFamily(family, str(error), stopped=True))
             return
         except EdgeSpecQuantError as error:
             self._post(NoFamily(family, str(error)))

@@ -55,11 +55,11 @@ class Ready(EngineNews):
 
 
 class NoFamily(EngineNews):
-    """There is nothing to open yet: `wanted` is the name that was asked for, None when nobody asked for one."""
+    """Nothing was opened: `wanted` is the name that was asked for; `stopped` when a person wanted it so."""
 
-    def __init__(self, wanted: str | None, reason: str) -> None:
+    def __init__(self, wanted: str | None, reason: str, *, stopped: bool = False) -> None:
         super().__init__()
-        self.wanted, self.reason = wanted, reason
+        self.wanted, self.reason, self.stopped = wanted, reason, stopped
 
 
 class Trouble(EngineNews):

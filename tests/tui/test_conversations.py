@@ -17,6 +17,7 @@ from edge_specquant.tui.choices import PATH
 from edge_specquant.tui.engine import Progress
 from edge_specquant.tui.screens.welcome import Welcome
 from edge_specquant.tui.widgets.conversation_list import ConversationList
+from edge_specquant.tui.widgets.prompt import Prompt
 
 
 def filled() -> Store:
@@ -173,8 +174,10 @@ def test_a_family_that_is_not_there_leads_to_the_choices() -> None:
             await chat.until(lambda: "there is no family '[none]'" in chat.text)
             await chat.press("escape")
             await chat.until(lambda: chat.app.screen is chat.screen)
-            await chat.say("anyone?")
-            assert "no model is loaded" in chat.text
+            chat.screen.query_one(Prompt).put("anyone?")
+            await chat.press("enter")
+            await chat.until(lambda: "there is no model yet" in chat.text and "F3 chooses one" in chat.text)
+            assert chat.messages == [] and chat.screen.query_one(Prompt).text == "anyone?"
 
     run(body())
 

@@ -17,7 +17,7 @@ from textual.widgets import Footer, Markdown, Static
 
 from ...errors import EdgeSpecQuantError
 from ..dialogue import Dialogue
-from ..news import EngineNews
+from ..news import EngineNews, Ready
 from ..turns import Turns
 from ..widgets.banner import Banner
 from ..widgets.conversation_list import ConversationList
@@ -48,6 +48,7 @@ class ChatScreen(ConversationScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop"),
+        Binding("escape", "leave", "Back", show=False),
         Binding("f1", "app.keys", "Keys"),
         Binding("ctrl+l", "conversations", "Conversations", priority=True),
         Binding("ctrl+r", "regenerate", "Regenerate", priority=True),
@@ -94,18 +95,26 @@ class ChatScreen(ConversationScreen):
     def begin(self, dialogue: Dialogue, turns: Turns) -> None:
         """The store is open: conversations can be listed and kept."""
         super().begin(dialogue, turns)
-        self.composing.send_waiting()
+        if self.opening:
+            self.composing.send_waiting()
 
     # Keys
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Esc stops while an answer arrives; otherwise it leads back to the prompt."""
+        del parameters
+        return self.running if action == "stop" else True
+
     def action_stop(self) -> None:
-        """Stops the answer; otherwise back to the prompt."""
+        """Stops the answer."""
         if self.running:
             self.turns.stop()
             self.news.stopping()
-        else:
-            self.composing.cancel_edit()
-            self.query_one(Prompt).focus()
+
+    def action_leave(self) -> None:
+        """Back to the prompt; an earlier message stays as it was."""
+        self.composing.cancel_edit()
+        self.query_one(Prompt).focus()
 
     async def action_new(self) -> None:
         """A new conversation."""
@@ -155,6 +164,8 @@ class ChatScreen(ConversationScreen):
     @on(EngineNews)
     async def _hear(self, news: EngineNews) -> None:
         await self.news.hear(news)
+        if isinstance(news, Ready):
+            self.composing.send_waiting()
 
     @on(Markdown.LinkClicked)
     def _clicked(self, event: Markdown.LinkClicked) -> None:

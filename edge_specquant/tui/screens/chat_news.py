@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ...units import format_bytes, format_rate
 from ..news import Arrived, Ended, EngineNews, Loading, NoFamily, Prefilling, Ready, Trouble
+from ..widgets.banner import Banner
 from ..widgets.top_line import TopLine
 from .conversation_screen import ConversationScreen
 
 AGAIN = "Ctrl+R answers again"
+CHOOSE = "F3 chooses a model"
 
 
 class ChatNews:
@@ -15,7 +17,6 @@ class ChatNews:
 
     def __init__(self, screen: ConversationScreen) -> None:
         self._screen = screen
-        self._loading = True
 
     async def hear(self, news: EngineNews) -> None:
         """Draws one piece of news."""
@@ -26,14 +27,12 @@ class ChatNews:
         elif isinstance(news, Ended):
             await self._ended(news)
         elif isinstance(news, Loading):
-            self._loading = True
+            self._screen.opening = True
             self._state(progress_text(news), busy=True)
         elif isinstance(news, Ready):
             self._ready(news)
         elif isinstance(news, (Trouble, NoFamily)):
-            self._loading = False
-            self._state("no model", busy=True)
-            self._screen.complain(news.text if isinstance(news, Trouble) else news.reason, "F3 chooses a model")
+            self._trouble(news)
 
     def stopping(self) -> None:
         """Somebody pressed stop."""
@@ -65,6 +64,7 @@ class ChatNews:
         message = screen.turns.end(end) if screen.has_begun else None
         if message is None:
             return
+        screen.refresh_bindings()
         if view is not None:
             await view.finish(message)
             await view.show_origins(screen.coloured(message))
@@ -79,14 +79,24 @@ class ChatNews:
 
     def _ready(self, news: Ready) -> None:
         self._screen.facts = news.facts
-        self._loading = False
+        self._screen.opening = False
+        self._screen.query_one(Banner).clear()
         self._screen.query_one(TopLine).show_family(news.facts.name)
         self._say_ready()
         self._screen.draw_figures()
 
+    def _trouble(self, news: Trouble | NoFamily) -> None:
+        """Nothing could be opened; an older family, if there was one, is closed by now."""
+        self._screen.facts, self._screen.opening = None, False
+        self._say_ready()
+        if isinstance(news, Trouble):
+            self._screen.complain(news.text, CHOOSE)
+        else:
+            self._screen.complain(news.reason, CHOOSE, is_error=not news.stopped)
+
     def _say_ready(self) -> None:
         facts = self._screen.facts
-        self._state("ready" if facts is None else f"{facts.target} + {facts.draft} ready", busy=False)
+        self._state("no model" if facts is None else f"{facts.target} + {facts.draft} ready", busy=facts is None)
 
     def _state(self, text: str, *, busy: bool) -> None:
         self._screen.show_state(text, busy=busy)

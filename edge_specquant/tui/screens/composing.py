@@ -32,6 +32,9 @@ class Composing:
         if not screen.has_begun:
             self._waiting = text
             return
+        if screen.facts is None and not screen.opening:
+            screen.complain("there is no model yet; what you wrote stays here", "F3 chooses one")
+            return
         if screen.running:
             screen.tell("an answer is arriving; Esc stops it")
             return

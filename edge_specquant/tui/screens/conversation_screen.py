@@ -42,6 +42,7 @@ class ConversationScreen(Screen[None]):
         self.facts: FamilyFacts | None = None
         self.vitals: Vitals | None = None
         self.origins = False
+        self.opening = True  # a family is on its way, so what is sent may wait for it
         self._dialogue: Dialogue | None = None
         self._turns: Turns | None = None
 
@@ -205,6 +206,7 @@ class ConversationScreen(Screen[None]):
         """Draws the place of an answer, then asks for it. While the model loads, it waits in the engine's line."""
         self.query_one(Banner).clear()
         message_id = self.turns.begin(beside, redo)
+        self.refresh_bindings()
         if beside is None:
             await self.draw_message(self.dialogue.store.message(message_id))
         else:

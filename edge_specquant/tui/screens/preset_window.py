@@ -64,4 +64,4 @@ class PresetWindow(ModalScreen["tuple[Preset, str] | None"]):
 
 
 def _option(preset: Preset) -> Option:
-    return Option(Content.assemble((f"{preset.name:<11}", "bold"), (preset.about, "$text-muted")))
+    return Option(Content.assemble((f"{preset.name:<11}", "bold"), (preset.about, "$foreground 60%")))

@@ -82,10 +82,11 @@ class Welcome(ModalScreen[None]):
         bar = self.query_one(ProgressBar)
         bar.update(total=news.total or None, progress=news.done)
 
-    def failed(self, reason: str) -> None:
+    def failed(self, reason: str, *, stopped: bool = False) -> None:
         """The work ended without a model; the list is back."""
         self._set_working(False)
-        self.query_one("#problem", Static).update(shown(reason))
+        self._say(reason)
+        self.query_one("#problem").set_class(stopped, "notice")
         self.query_one(OptionList).focus()
 
     def action_back(self) -> None:
@@ -109,9 +110,14 @@ class Welcome(ModalScreen[None]):
             self._choose(path.strip(), True)
 
     def _choose(self, source: str, convert: bool) -> None:
-        self.query_one("#problem", Static).update("")
+        self._say("")
         self._set_working(True)
         self.post_message(self.Chosen(source, convert))
+
+    def _say(self, problem: str) -> None:
+        line = self.query_one("#problem", Static)
+        line.update(shown(problem))
+        line.display = bool(problem)
 
     def _set_working(self, working: bool) -> None:
         self._working = working
@@ -123,4 +129,4 @@ class Welcome(ModalScreen[None]):
 
 
 def _option(choice: Choice) -> Option:
-    return Option(Content.assemble((shown(choice.title), "bold"), ("\n" + shown(choice.about), "$text-muted")))
+    return Option(Content.assemble((shown(choice.title), "bold"), ("\n" + shown(choice.about), "$foreground 60%")))

@@ -116,7 +116,7 @@ class ConversationList(Vertical):
             (
                 Content.assemble(
                     (_one_line(hit.conversation.title) or "untitled", "bold"),
-                    ("" if hit.message is None else "\n" + _one_line(hit.excerpt), "$text-muted"),
+                    ("" if hit.message is None else "\n" + _one_line(hit.excerpt), "$foreground 60%"),
                 ),
                 hit.conversation.id,
                 None if hit.message is None else hit.message.id,

@@ -62,6 +62,6 @@ def _content(sections: Sequence[Section]) -> Content:
         parts.append((("\n" if i else "") + section.title + "\n", "bold $text-accent"))
         for label, value in section.rows:
             if label:
-                parts.append((f"{shown(label):<{_LABEL_CELLS}}", "$text-muted"))
+                parts.append((f"{shown(label):<{_LABEL_CELLS}}", "$foreground 60%"))
             parts.append(shown(value) + "\n")
     return Content.assemble(*parts)
