@@ -2,8 +2,8 @@
 
 The engine's products of Q8_0 and F16 weights unpack every weight again for every column or two, so that four columns
 cost two to three times one column (docs/kernel.md has the figures). The kernel unpacks a weight once for all columns of
-a strip. It takes a product where it is the faster one and leaves the rest, wide F16 batches and other types, to the
-engine. Sums are the same for every width it takes.
+a strip. It takes a product where it is the faster one and leaves the rest to the engine. A column's sums are the same
+bits at every width it takes, so that the width of a verification cannot change a reply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .library import engine, ggml
 
 ENGINES_OWN = "engine"
 ANY_WIDTH = 1 << 40
-_MAX_WIDTH = {"AVX-512 VNNI": (ANY_WIDTH, ANY_WIDTH, 8), "AVX2": (0, 0, 8)}
+_MAX_WIDTH = {"AVX-512 VNNI": (ANY_WIDTH, ANY_WIDTH, ANY_WIDTH), "AVX2": (0, 0, 16)}
 """Columns up to which the kernel is the faster one, for Q4_0, Q8_0 and F16 weights: measured, see docs/kernel.md."""
 
 
