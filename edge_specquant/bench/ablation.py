@@ -16,7 +16,7 @@ from ..runtime import EngineOptions
 from . import tables
 from .agreement import Agreement
 from .agreement_eval import measure_agreement
-from .local_runs import alone
+from .local_runs import Setting, alone
 from .measurement import Case, Contestant
 from .race import hold_race, race_result
 from .result import Result, Say
@@ -48,7 +48,8 @@ def bench_ablation(
         contestants = [*(place.contestant(setting) for setting in settings), *peers]
         outcome = hold_race(contestants, cases, plan, say)
         summaries = summarise(outcome, reference)
-        table = ablation_table(family.name, reference, summaries, quality)
+        routed = _routed_quality(settings, cases, quality, reference_of(family.variants))
+        table = ablation_table(family.name, reference, summaries, {**quality, **routed})
         return race_result(
             "ablation",
             f"{family.name}: ablation",
@@ -64,7 +65,7 @@ def bench_ablation(
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How close a sibling is to the reference, the same words in front; kld in nats."""
+    """How close a sibling (or a mix of them) is to the reference, the same words in front; kld in nats."""
 
     top1_agreement: float
     mean_kld: float
@@ -84,6 +85,22 @@ def _quality(family: Family, options: EngineOptions, cases: Sequence[Case], say:
         return kept
     found = measure_agreement(family, options, [case.prompt for case in cases[:N_QUALITY]], say)
     return {name: _mean_quality([one.siblings[name] for one in found]) for name in smaller if found}
+
+
+def _routed_quality(
+    settings: Sequence[Setting], cases: Sequence[Case], quality: Mapping[str, Quality], reference: str
+) -> dict[str, Quality]:
+    """Of settings that route, by their names: the mean over the siblings that would answer these cases."""
+    known = {**quality, reference: Quality(1.0, 0.0)}
+    found = {}
+    for setting in (each for each in settings if each.route):
+        siblings = [setting.resolve(case.prompt)[0] for case in cases]
+        if siblings and all(name in known for name in siblings):
+            found[setting.name] = Quality(
+                float(np.mean([known[name].top1_agreement for name in siblings])),
+                float(np.mean([known[name].mean_kld for name in siblings])),
+            )
+    return found
 
 
 def _mean_quality(found: Sequence[Agreement]) -> Quality:
@@ -109,13 +126,14 @@ def ablation_table(family: str, reference: str, summaries: Sequence[Summary], qu
     notes = (
         "identical: greedy replies, id by id; after one near-tie a reply goes its own way, so top-1 agreement (the "
         "same words in front) says more about quality",
+        "top-1 agreement and KLD of routed rows: the mean over the siblings that these prompts are routed to",
     )
     return Table(f"{family}: what each part brings", columns, rows, notes)
 
 
 def _row(one: Summary, reference: str, quality: Mapping[str, Quality]) -> tuple[str, ...]:
     routed = one.draft == "by prompt"
-    record = None if routed else quality.get(one.target)
+    record = quality.get(one.name if routed else one.target)
     is_reference = not routed and f"{one.target} alone" == reference
     top1 = 1.0 if is_reference else record.top1_agreement if record else None
     kld = 0.0 if is_reference else record.mean_kld if record else None

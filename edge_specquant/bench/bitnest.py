@@ -16,6 +16,7 @@ from ..params import SpeculationParams
 from ..runtime import EngineOptions
 from . import tables
 from .local_runs import Setting, alone
+from .long_context import context_table, measure_contexts
 from .measurement import Case
 from .questions import load_questions
 from .race import hold_race, race_result
@@ -28,7 +29,7 @@ from .tasks import TASKS
 from .workplace import Workplace, open_workplace
 
 WORKLOADS = ("Wiki", "GSM8K", "Code", "ShareGPT", "LongDoc", "PG19")
-CONTEXTS = (1024, 2048, 4096)
+CONTEXTS = (1024, 2048, 4096, 8192, 16384)
 GAMMA = 4  # the paper's own setting
 _N_EACH = 2
 
@@ -55,8 +56,19 @@ class Method:
     setting: Setting
 
 
-def bench_bitnest(family: Family, options: EngineOptions, cases: Sequence[Case], plan: Plan, say: Say) -> Result:
-    """Measures; code, chat and stories are taken from cases. Raises FamilyError, EngineError."""
+def bench_bitnest(
+    family: Family,
+    options: EngineOptions,
+    cases: Sequence[Case],
+    plan: Plan,
+    say: Say,
+    *,
+    contexts: Sequence[int] = (),
+) -> Result:
+    """Measures; code, chat and stories are taken from cases. contexts: where draft KV caches are compared (none: not).
+
+    Raises FamilyError, EngineError.
+    """
     reference = reference_of(family.variants)
     methods = list(_methods(family.variants, reference))
     workloads = _workloads(cases)
@@ -65,10 +77,13 @@ def bench_bitnest(family: Family, options: EngineOptions, cases: Sequence[Case],
         outcome = hold_race(contestants, workloads, plan, say)
         summaries = {one.name: one for one in summarise(outcome, alone(reference).name)}
         memory = _memory(place, reference)
+        pair = _pair(family.variants)
+        points = measure_contexts(place, *pair, contexts, GAMMA, say) if contexts and pair else []
         shown = (
             _speedups(methods, summaries),
             _acceptances(methods, summaries),
             _memory_table(memory),
+            *((context_table(points, *pair, GAMMA),) if points and pair else ()),
         )
         return race_result(
             "bitnest",
@@ -79,6 +94,7 @@ def bench_bitnest(family: Family, options: EngineOptions, cases: Sequence[Case],
             tables=shown,
             pictures=Pictures(memory=memory),
             memory=memory,
+            contexts=points,
             paper={"speedup": PAPER_SPEEDUP, "acceptance": PAPER_ACCEPTANCE, "memory_gib": PAPER_MEMORY},
             differences=DIFFERENCES,
         )
@@ -100,6 +116,13 @@ def _methods(variants: Mapping[str, object], reference: str) -> Iterator[Method]
         yield Method("QuantSpec's pair", "W4 -> W16", Setting(f"q4 -> {reference}", reference, draft))
         adaptive = SpeculationParams(draft="lookup+q4")
         yield Method("this program's default", "adaptive -> W16", Setting(f"{reference} default", reference, adaptive))
+
+
+def _pair(variants: Mapping[str, object]) -> tuple[str, str] | None:
+    """(target, draft) of the paper's precisions: nested where there is such a pair, else two files."""
+    if NESTED in variants and BASE in variants:
+        return NESTED, BASE
+    return ("q8", "q4") if {"q8", "q4"} <= set(variants) else None
 
 
 def _workloads(cases: Sequence[Case]) -> list[Case]:
@@ -173,6 +196,8 @@ def _memory_table(points: Sequence[MemoryPoint]) -> Table:
     known = {(point.name, point.n_ctx): point.n_bytes for point in points}
     names = dict.fromkeys(point.name for point in points)
     rows = [(name, *(tables.size(known[name, n]) for n in CONTEXTS)) for name in names]
-    rows += [(f"paper: {name}, Orin NX16", "—", f"{gib} GiB", "—") for name, gib in PAPER_MEMORY.items()]
+    blank = tables.UNKNOWN
+    for name, gib in PAPER_MEMORY.items():
+        rows.append((f"paper: {name}, Orin NX16", *(f"{gib} GiB" if n == 2048 else blank for n in CONTEXTS)))
     columns = ("Method", *(f"{n // 1024}K" for n in CONTEXTS))
     return Table("Tables 3 and 14: memory by context length", columns, tuple(rows))

@@ -18,6 +18,7 @@ from ..runtime import Runtime
 from .measurement import Case, Contestant, Sample
 
 NOT_SIBLINGS = ("none", "lookup")
+NO_WEIGHTS = ("none", "lookup", "redo")
 _GREEDY = SamplingParams(temperature=0)
 _ALONE = SpeculationParams(draft="none", n_draft=0)
 
@@ -89,9 +90,9 @@ class LocalRuns:
         )
         target, draft = self._runtime.siblings(request)
         self._forget({target, *draft.split("+")} - set(NOT_SIBLINGS), prompt[0])
-        return self._reply(request, target, draft)
+        return self._reply(request, target)
 
-    def _reply(self, request: Request, target: str, draft: str) -> Sample:
+    def _reply(self, request: Request, target: str) -> Sample:
         ids: list[int] = []
         texts: list[str] = []
         stats: SpeculationStats | None = None
@@ -105,7 +106,7 @@ class LocalRuns:
             stats = event.stats or stats
         if stats is None:
             raise EngineError(f"{target} ended without figures: the engine died while it answered; see the log")
-        n_bytes = self._bytes_moved(stats, target, draft)
+        n_bytes = self._bytes_moved(stats, target)
         return Sample(
             n_prompt=stats.n_prompt,
             n_generated=stats.n_generated,
@@ -126,16 +127,24 @@ class LocalRuns:
             text="".join(texts),
         )
 
-    def _bytes_moved(self, stats: SpeculationStats, target: str, draft: str) -> int | None:
-        """Weights read while decoding: one pass a round, one a draft token of a sibling. None for mixed drafters."""
-        passes = self._decode_bytes.get(target)
-        if passes is None:
+    def _bytes_moved(self, stats: SpeculationStats, target: str) -> int | None:
+        """Weights read while decoding: one pass a round, one a draft token of a sibling; look-ups read none.
+
+        A sibling that checks looked-up guesses on the way makes fewer passes than tokens, so this is at most too much.
+        None when the bytes of one that took part are unknown.
+        """
+        total = self._decode_bytes.get(target)
+        if total is None:
             return None
-        total = stats.n_rounds * passes
-        if not stats.n_drafted or draft in NOT_SIBLINGS:
-            return total
-        drafter = self._decode_bytes.get(draft)
-        return None if drafter is None else total + stats.n_drafted * drafter
+        total *= stats.n_rounds
+        for source, n_drafted in stats.drafted_by.items():
+            if source in NO_WEIGHTS:
+                continue
+            n_bytes = self._decode_bytes.get(source)
+            if n_bytes is None:
+                return None
+            total += n_drafted * n_bytes
+        return total
 
     def _forget(self, siblings: set[str], first: int) -> None:
         """Makes each sibling's cache hold something else."""

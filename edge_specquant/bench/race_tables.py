@@ -42,7 +42,7 @@ def classes_table(title: str, summaries: Sequence[Summary]) -> Table:
     """Speed against the same file without a draft, by prompt class; the last column is the mean of the chat classes."""
     classes = [n for n in dict.fromkeys(name for one in summaries for name in one.by_class) if n != LONG_CLASS]
     rows = []
-    for one in summaries:
+    for one in (each for each in summaries if each.name != each.baseline):
         found = [one.by_class[name].speedup if name in one.by_class else None for name in classes]
         rows.append((one.name, *(tables.times_short(each) for each in found), _short_mean(one)))
     return Table(title, ("setting", *classes, "mean of the chat classes"), tuple(rows))

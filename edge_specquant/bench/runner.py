@@ -1,7 +1,8 @@
 """Asks every case of every contestant, interleaved (A B, B A, A B), within a time budget; gives Runs.
 
-Warms each contestant up first. The order within a repeat alternates case by case, so that a machine that slows down
-slows everybody down. A contestant that fails is left out with a note. Knows nothing of what is behind a contestant.
+Warms each contestant up first, and cuts replies where even one pass would not fit the budget. The order within a repeat
+alternates case by case, so that a machine that slows down slows everybody down. A contestant that fails is left out
+with a note. Knows nothing of what is behind a contestant.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ OnRun = Callable[[int, int, str], None]
 """Called with (runs done, runs planned, what runs next)."""
 
 _WARM_UP_TOKENS = 8
+_FEWEST_TOKENS = 16
+_SHARE_OF_FIRST_PASS = 0.6  # of the budget: cases differ, and the warm-up was one of them
 MAX_REPEATS = 50
 
 
@@ -24,7 +27,8 @@ MAX_REPEATS = 50
 class Plan:
     """How long to measure: at least one whole repeat of the first case of each class, then more while budget_s lasts.
 
-    repeats fixes their number whatever the budget. clock is replaced in tests.
+    Where that one repeat would take more than the budget, replies are cut, to no fewer than 16 tokens. repeats fixes
+    their number whatever the budget. clock is replaced in tests.
     """
 
     budget_s: float = 300.0
@@ -61,18 +65,36 @@ class _Race:
         self._on_run = on_run
         self._runs: list[Run] = []
         self._notes: list[str] = []
+        self._pace: dict[str, tuple[float, float]] = {}
         self._begun = plan.clock()
 
     def run(self) -> Outcome:
         """Warm-up, then repeats."""
         for contestant in tuple(self._left):
             self._try(contestant, replace(self._cases[0], max_tokens=_WARM_UP_TOKENS), repeat=None)
+        self._cut()
         cases, n_repeats = self._first_repeat(), 1
         while self._wants_more(n_repeats):
             for number, case in enumerate(cases):
                 self._round(case, n_repeats, number)
             n_repeats += 1
         return Outcome(tuple(self._runs), tuple(self._left), n_repeats, tuple(self._notes))
+
+    def _cut(self) -> None:
+        """Shortens replies so that the first case of every class fits, by the warm-up's pace."""
+        if self._plan.repeats is not None or not self._pace:
+            return
+        firsts = list({case.prompt_class: case for case in reversed(self._cases)}.values())
+        start_s = sum(start for start, _ in self._pace.values()) * len(firsts)
+        token_s = sum(token for _, token in self._pace.values())
+        left = self._plan.budget_s - (self._plan.clock() - self._begun)
+        room = left * _SHARE_OF_FIRST_PASS - start_s
+        if token_s * sum(case.max_tokens for case in firsts) <= room:
+            return
+        n = max(_FEWEST_TOKENS, int(room / (token_s * len(firsts))))
+        if n < max(case.max_tokens for case in self._cases):
+            self._notes.append(f"replies were cut to {n} tokens to fit the time; a larger --budget gives whole ones")
+            self._cases = [replace(case, max_tokens=min(n, case.max_tokens)) for case in self._cases]
 
     def _first_repeat(self) -> list[Case]:
         """Every case once; those beyond the first of each class only as the budget allows."""
@@ -114,7 +136,9 @@ class _Race:
             self._left = [one for one in self._left if one.name != contestant.name]
             self._notes.append(f"{contestant.name} was left out at {case.id}: {error}")
             return
-        if repeat is not None:
+        if repeat is None:
+            self._pace[contestant.name] = (sample.ttft_s or 0.0, sample.decode_s / max(1, sample.n_generated - 1))
+        else:
             self._runs.append(Run(contestant.name, case.id, case.prompt_class, repeat, sample))
 
 

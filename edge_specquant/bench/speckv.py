@@ -18,12 +18,14 @@ from ..gguf.family import Family
 from ..native.protocol import ContextParams, Model
 from ..placement.cost_curve import CostCurve
 from ..placement.here import probe_here
+from ..placement.sibling import siblings_of
 from ..runtime import EngineOptions
+from .ceiling import measure_bandwidth
 from .cost_curve import WidthCost, measure_curves
 from .document import make_document
 from .draft_profile import Profile, greedy_reply, profile_steps
 from .environment import environment_line, record_environment
-from .full import curve_table
+from .full import curve_table, floors_s
 from .measurement import Case
 from .result import Pictures, Result, Say
 from .runner import Plan
@@ -55,6 +57,9 @@ def bench_speckv(family: Family, options: EngineOptions, cases: Sequence[Case], 
     """Profiles the targets that have a smaller sibling, then replays every policy. Raises EngineError."""
     targets = [name for name in by_precision(family.variants) if drafter_for(name, family.variants)]
     environment = record_environment(probe_here(), family, options.n_threads)
+    say("measuring the memory's bandwidth")
+    bandwidth = None if options.n_gpu_layers else measure_bandwidth(environment["n_threads"])
+    floors = floors_s({sibling.name: sibling for sibling in siblings_of(family)}, bandwidth)
     with _opened(family, options) as (models, caches):
         say("measuring forwards by width")
         curves = measure_curves(caches, widths=WIDTHS)
@@ -68,7 +73,7 @@ def bench_speckv(family: Family, options: EngineOptions, cases: Sequence[Case], 
         f"SpecKV decides in {1e3 * decide_s:.2f} ms here (the paper: 0.34 ms)",
         *DIFFERENCES,
     )
-    shown = (policy_table(rows, notes), _breakdown(profiles, costs), curve_table(curves, {}))
+    shown = (policy_table(rows, notes), _breakdown(profiles, costs), curve_table(curves, floors))
     document = make_document(
         "speckv",
         environment=environment,
@@ -78,10 +83,12 @@ def bench_speckv(family: Family, options: EngineOptions, cases: Sequence[Case], 
         n_steps=sum(len(one.steps) for one in profiles),
         decide_s=decide_s,
         cost_curves=curves,
+        floors_s=floors,
         paper=PAPER,
         differences=DIFFERENCES,
     )
-    return Result(f"{family.name}: SpecKV's policy table", document, shown, verdict(rows), Pictures(curves=curves))
+    pictures = Pictures(curves=curves, floors_s=floors)
+    return Result(f"{family.name}: SpecKV's policy table", document, shown, verdict(rows), pictures)
 
 
 def policy_rows(profiles: Sequence[Profile], costs: dict[str, CostCurve]) -> tuple[list[PolicyRow], float]:

@@ -5,6 +5,7 @@ The paper can be read in two ways: Q4 and Q8 draft for F16, or Q4 and Q8 answer 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from .specquant_tables import (
     PAPER,
     Replies,
     Reply,
+    decode_table,
     row_document,
     table_one,
     table_two,
@@ -36,8 +38,19 @@ from .workplace import open_workplace
 TIERS = {"q4": "low (Q4)", "q8": "medium (Q8)", "none": "high (F16 alone)"}
 
 
-def bench_specquant(family: Family, options: EngineOptions, say: Say, *, limit: int) -> Result:
-    """Measures the three benchmarks, reading by reading in turns. Raises FamilyError, EngineError."""
+def bench_specquant(
+    family: Family,
+    options: EngineOptions,
+    say: Say,
+    *,
+    limit: int,
+    budget_s: float = 600.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Result:
+    """Measures the three benchmarks, reading by reading in turns: limit questions of each, fewer if time is short.
+
+    Raises FamilyError, EngineError.
+    """
     reference = reference_of(family.variants)
     choose = router_of("paper", family.variants)
     readings: dict[str, Callable[[str], Setting]] = {
@@ -45,26 +58,34 @@ def bench_specquant(family: Family, options: EngineOptions, say: Say, *, limit: 
         "they draft": partial(_drafting, choose),
         "they answer": partial(_answering, choose, reference),
     }
-    with open_workplace(family, options, say=say, with_ceiling=False) as place:
+    with open_workplace(family, options, say=say) as place:
         replies: Replies = {name: {} for name in readings}
-        for kind, title in BENCHMARKS:
+        begun = clock()
+        for rank, (kind, title) in enumerate(BENCHMARKS, 1):
             questions = load_questions(kind, limit=limit)
             for setting_for in readings.values():  # warm up
                 _reply(place.local, replace(TASKS[kind], max_tokens=4), questions[0], setting_for, choose)
             for number, question in enumerate(questions):
+                if number and clock() - begun > budget_s * rank / len(BENCHMARKS):
+                    place.notes.append(f"{title}: {number} of {len(questions)} questions; a larger --budget asks all")
+                    break
                 say(f"{title}: question {number + 1} of {len(questions)}")
                 order = list(readings.items())
                 for name, setting_for in order if number % 2 == 0 else reversed(order):
                     reply = _reply(place.local, TASKS[kind], question, setting_for, choose)
                     replies[name].setdefault(kind, []).append(reply)
         head = environment_line(place.environment)
-        shown = (table_one(replies, head), table_two(replies), tiers_table(replies["they draft"]))
+        rates = decode_table(replies, place.ceiling)
+        first = replace(table_one(replies, head), notes=(head, *DIFFERENCES, *place.notes))
+        shown = (first, table_two(replies), tiers_table(replies["they draft"]), rates)
         document = make_document(
             "specquant",
             environment=place.environment,
             reference=reference,
             n_questions=limit,
             results=[row_document(replies, kind) for kind, _ in BENCHMARKS],
+            bandwidth=place.bandwidth,
+            notes=place.notes,
             paper=PAPER,
             differences=DIFFERENCES,
         )

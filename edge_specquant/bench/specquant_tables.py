@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +121,25 @@ def table_two(replies: Replies) -> Table:
     )
     notes = ("Alpaca Eval has no accuracy without a judge model; the paper does not name its judge",)
     return Table("Table II: accuracy and token acceptance rates", columns, tuple(rows), notes)
+
+
+def decode_table(replies: Replies, ceiling: Callable[[float | None], float | None]) -> Table:
+    """Decoding apart from the prompt, beside what the memory's bandwidth allows; ceiling: bytes a token -> tokens/s."""
+    rows = []
+    for kind, title in BENCHMARKS:
+        for reading, found in replies.items():
+            samples = [reply.sample for reply in found[kind] if reply.sample.n_generated > 1]
+            n_tokens = sum(sample.n_generated - 1 for sample in samples)
+            seconds = sum(sample.decode_s for sample in samples)
+            moved = [sample.n_bytes_moved for sample in samples if sample.n_bytes_moved is not None]
+            limit = ceiling(sum(moved) / n_tokens) if n_tokens and len(moved) == len(samples) else None
+            rate = n_tokens / seconds if seconds > 0 else None
+            reached = rate / limit if rate and limit else None
+            cells = (tables.number(rate, 1), tables.number(limit, 1), tables.share(reached))
+            rows.append((title, reading, *cells))
+    columns = ("Benchmark", "reading", "decoding, tokens/s", "ceiling, tokens/s", "of the ceiling")
+    notes = ("the ceiling is the weights read for each token (draft passes included) at the bandwidth measured here",)
+    return Table("Decoding rate and its ceiling", columns, tuple(rows), notes)
 
 
 def tiers_table(replies: dict[str, list[Reply]]) -> Table:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from rich import box
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -18,32 +21,63 @@ from ..bench.report import write_report
 from ..bench.result import Result
 from ..bench.tables import Table, markdown
 
-_CLEAR = "\x1b[K"
 _LINE_EVERY_S = 10.0
 
 
-def progress_line(quiet: bool = False) -> Callable[[str], None]:
-    """Says what is being done: one changing line on a terminal, a line every ten seconds elsewhere."""
-    begun = said = time.monotonic()
+class ProgressLine:
+    """Says what is being done: one changing line on a terminal, a line every ten seconds elsewhere.
 
-    def say(text: str) -> None:
-        nonlocal said
+    Drawn only when there is news: a line that redraws itself would take time from what is measured.
+    """
+
+    def __init__(self, console: Console, *, quiet: bool) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._begun = self._said = time.monotonic()
+        self._bars: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __call__(self, text: str) -> None:
         now = time.monotonic()
-        if quiet:
+        if self._quiet:
             return
-        if sys.stderr.isatty():
-            click.echo(f"\r{text[:100]}{_CLEAR}", nl=False, err=True)
-        elif now - said >= _LINE_EVERY_S:
-            click.echo(f"{now - begun:.0f} s: {text}", err=True)
-            said = now
+        if self._console.is_terminal:
+            self._draw(text)
+        elif now - self._said >= _LINE_EVERY_S:
+            self._console.print(f"{now - self._begun:.0f} s: {text}", markup=False, soft_wrap=True)
+            self._said = now
 
-    return say
+    def close(self) -> None:
+        """Takes the line away, after Ctrl-C too; twice is fine."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+
+    def _draw(self, text: str) -> None:
+        if self._bars is None or self._task is None:
+            columns = (TimeElapsedColumn(), TextColumn("{task.description}"))
+            self._bars = Progress(*columns, console=self._console, transient=True, auto_refresh=False)
+            self._bars.start()
+            self._task = self._bars.add_task("")
+        self._bars.update(self._task, description=escape(text), refresh=True)
 
 
-def show(result: Result, *, only_json: bool, out: Path | None, report: Path | None) -> None:
-    """Prints and writes everything asked for. Raises FileError."""
-    if sys.stderr.isatty():
-        click.echo(f"\r{_CLEAR}", nl=False, err=True)
+@contextlib.contextmanager
+def progress_line(quiet: bool = False) -> Iterator[ProgressLine]:
+    """On standard error; taken away at the end."""
+    line = ProgressLine(Console(stderr=True, highlight=False), quiet=quiet)
+    try:
+        yield line
+    finally:
+        line.close()
+
+
+def show(
+    result: Result, *, only_json: bool, out: Path | None, report: Path | None, progress: ProgressLine | None = None
+) -> None:
+    """Takes the progress away, prints and writes everything asked for. Raises FileError."""
+    if progress is not None:
+        progress.close()
     if not only_json:
         _print(result)
     if report is not None:

@@ -127,8 +127,9 @@ def ablation(family: str, peers: tuple[str, ...], policy: str, **flags: Any) -> 
 @command.command()
 @click.argument("family")
 @click.option("--limit", type=click.IntRange(1), default=12, show_default=True, help="Questions of each benchmark.")
+@click.option("--budget", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds to spend.")
 @_with(*_PLACE_FLAGS, *_OUTPUT_FLAGS)
-def specquant(family: str, limit: int, **flags: Any) -> None:
+def specquant(family: str, limit: int, budget: float, **flags: Any) -> None:
     """SpecQuant's tables, measured here.
 
     Tables I and II of arXiv 2609.21704 and the share of tiers, the paper's figures beside.
@@ -136,7 +137,7 @@ def specquant(family: str, limit: int, **flags: Any) -> None:
     from ..bench.specquant import bench_specquant
 
     opened, say, output = _open(family, flags)
-    _show(bench_specquant(opened, _options(output), say, limit=limit), output)
+    _show(bench_specquant(opened, _options(output), say, limit=limit, budget_s=budget), output)
 
 
 @command.command()
@@ -156,8 +157,16 @@ def speckv(family: str, **flags: Any) -> None:
 
 @command.command()
 @click.argument("family")
+@click.option(
+    "--contexts",
+    default="1024,4096",
+    show_default=True,
+    metavar="N,N",
+    help="Context lengths at which draft KV caches of 16, 8 and 4 bits are compared, up to 16384 (outside the budget); "
+    "0 is none.",
+)
 @_with(*_RUN_FLAGS, *_PLACE_FLAGS, *_OUTPUT_FLAGS)
-def bitnest(family: str, **flags: Any) -> None:
+def bitnest(family: str, contexts: str, **flags: Any) -> None:
     """BitNest's tables, measured here.
 
     Speed-up over F16, acceptance by workload and memory by context, the paper's figures beside.
@@ -166,7 +175,8 @@ def bitnest(family: str, **flags: Any) -> None:
 
     cases, plan, options = _take(flags)
     opened, say, output = _open(family, flags)
-    _show(bench_bitnest(opened, options, cases, plan, say), output)
+    lengths = _context_lengths(contexts)
+    _show(bench_bitnest(opened, options, cases, plan, say, contexts=lengths), output)
 
 
 @command.command()
@@ -237,6 +247,18 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def _context_lengths(text: str) -> tuple[int, ...]:
+    """'1024,4096' -> (1024, 4096); '0' is none. Raises UsageError."""
+    from ..errors import UsageError
+
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if parts == ["0"]:
+        return ()
+    if not parts or not all(part.isdecimal() and 256 <= int(part) <= 16384 for part in parts):
+        raise UsageError(f"--contexts is '{text}'; give lengths between 256 and 16384 such as 1024,4096, or 0")
+    return tuple(sorted({int(part) for part in parts}))
+
+
 def _race(bench: Command, family: str, peers: tuple[str, ...], flags: dict[str, Any], **extra: Any) -> None:
     """The common frame of the benches that run cases."""
     from ..bench.peers import open_peers
@@ -278,7 +300,9 @@ def _open(family: str, flags: dict[str, Any]) -> tuple[Family, Callable[[str], N
     from ._progress import step_progress
 
     with step_progress() as progress:
-        return ensure_family(family, progress), progress_line(flags["only_json"]), flags
+        opened = ensure_family(family, progress)
+    line = click.get_current_context().with_resource(progress_line(flags["only_json"]))
+    return opened, line, flags | {"progress": line}
 
 
 def _show(result: Any, flags: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from ..gguf.convert import ConvertPlan
     from ..gguf.family import Family
+    from ._progress import StepProgress
 
 
 @click.command(name="convert", context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="What refines the base: 8.5, 9 or 13 bits a weight for both together.",
 )
+@click.option(
+    "--draft-layers",
+    metavar="auto|N,N",
+    help='Add a draft without some layers: "auto" searches which, and adds it only if it beats the plain 4-bit draft.',
+)
 @click.option("--pre", metavar="NAME", help="Pre-tokenizer of a checkpoint whose own is not recognised.")
 @click.option("--quality/--no-quality", default=True, help="Measure each sibling on held-out text (the default).")
 @click.option("--threads", default=0, show_default="all cores", help="Threads of the quantizer.")
@@ -42,6 +48,7 @@ def command(
     calibration: str | None,
     nested: bool,
     residual: str,
+    draft_layers: str | None,
     pre: str | None,
     quality: bool,
     threads: int,
@@ -77,6 +84,8 @@ def command(
                 family = add_nested(
                     family, kind=residual, force=force, measure=quality, n_threads=threads, progress=report
                 )
+            if draft_layers:
+                family, said = _skip_layers(family, draft_layers, quality, threads, report)
     if dry_run:
         _print_plan(plan, as_json)
         if nested and not as_json:
@@ -85,6 +94,33 @@ def command(
             )
     else:
         _print_family(family, as_json)
+        if draft_layers:
+            click.echo(said, err=True)
+
+
+def _skip_layers(
+    family: Family, wanted: str, measure: bool, n_threads: int, report: StepProgress
+) -> tuple[Family, str]:
+    """(the family, with a draft of fewer layers if it pays or was asked for by number; what came out)."""
+    from ..bench.draft_layers import search_layers
+    from ..bench.settings import reference_of
+    from ..errors import UsageError
+    from ..gguf.skipped import add_skipped
+
+    draft = family.variant("q4").name
+    if wanted != "auto":
+        try:
+            layers = tuple(int(part) for part in wanted.split(","))
+        except ValueError:
+            raise UsageError(f"--draft-layers is '{wanted}'; give auto, or numbers such as 3,4,17") from None
+        said = f"{draft} without layers {wanted} was added unmeasured, as asked for"
+    else:
+        target = reference_of([name for name in family.variants if name != draft])
+        found = search_layers(family, target, draft, n_threads=n_threads, say=lambda step: report(step, 0, 0))
+        layers, said = found.best.dropped, found.sentence
+        if not found.pays:
+            return family, said
+    return add_skipped(family, draft, layers, measure=measure, n_threads=n_threads, progress=report), said
 
 
 def _print_plan(plan: ConvertPlan, as_json: bool) -> None:

@@ -56,9 +56,9 @@ def command(
     with step_progress() as progress:
         opened = ensure_family(family, progress)
     options = EngineOptions(n_ctx=n_ctx, n_threads=n_threads, n_gpu_layers=n_gpu_layers, snapshot_bytes=0)
-    say = progress_line(only_json)
-    if what == "agreement":
-        result = evaluate_agreement(opened, options, questions, say)
-    else:
-        result = evaluate(opened, options, TASKS[what], questions, EvalOptions(**wish), say)
+    with progress_line(only_json) as say:
+        if what == "agreement":
+            result = evaluate_agreement(opened, options, questions, say)
+        else:
+            result = evaluate(opened, options, TASKS[what], questions, EvalOptions(**wish), say)
     show(result, only_json=only_json, out=out, report=report)

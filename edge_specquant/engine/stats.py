@@ -26,7 +26,10 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationStats:
-    """The figures of one reply; seconds in *_s, rates in tokens per second, None where nothing was measured."""
+    """The figures of one reply; seconds in *_s, rates in tokens per second, None where nothing was measured.
+
+    drafted_by: draft tokens by who proposed them; origins: tokens of the reply by who wrote them.
+    """
 
     n_prompt: int
     n_cached: int
@@ -45,6 +48,7 @@ class SpeculationStats:
     n_draft_reason: str
     n_shifted: int = 0
     engine_s: float = 0.0
+    drafted_by: dict[str, int] = field(default_factory=dict)
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -93,6 +97,7 @@ class StatsBuilder:
     n_shifted: int = 0
     engine_s: float = 0.0
     origins: Counter[str] = field(default_factory=Counter)
+    drafted_by: Counter[str] = field(default_factory=Counter)
     _tried: Counter[int] = field(default_factory=Counter)
     _kept: Counter[int] = field(default_factory=Counter)
 
@@ -103,6 +108,8 @@ class StatsBuilder:
         self.n_accepted += record.n_accepted
         self.draft_s += record.draft_s
         self.verify_s += record.verify_s
+        if record.n_drafted:
+            self.drafted_by[record.source] += record.n_drafted
         self._tried.update(range(min(record.n_drafted, record.n_accepted + 1)))
         self._kept.update(range(record.n_accepted))
 
@@ -126,4 +133,5 @@ class StatsBuilder:
             n_draft_reason=self.n_draft_reason,
             n_shifted=self.n_shifted,
             engine_s=self.engine_s,
+            drafted_by=dict(self.drafted_by),
         )

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +22,7 @@ from ..errors import DiskFullError, EngineMissingError, GGUFError, QuantizeError
 from ..units import format_bytes
 from .atomic import FULL_DISK_ERRORS, require_space, written_whole
 from .container import read_container
-from .header import ModelCard
+from .header import ModelCard, read_card
 from .recipe import Recipe
 from .writer import padded
 
@@ -64,6 +64,21 @@ def quantize_gguf(
         _check_whole(partial, recipe)
         if progress is not None:
             progress(n_bytes_total, n_bytes_total)
+
+
+def prune_gguf(source: Path, target: Path, layers: Sequence[int]) -> None:
+    """Writes a copy of the source without these layers; whole or not at all. Raises as `quantize_gguf` does."""
+    card = read_card(source)
+    require_space(target.parent, card.n_file_bytes)
+    with written_whole(target) as partial:
+        request = {"source": str(source.absolute()), "target": str(partial.absolute()), "prune": sorted(layers)}
+        _run_child(request, partial, card.n_file_bytes, None)
+        try:
+            n_left = read_card(partial).n_layer
+        except GGUFError as error:
+            raise QuantizeError(f"the engine wrote {target.name} badly: {error}") from error
+        if n_left != card.n_layer - len(set(layers)):
+            raise QuantizeError(f"{target.name} has {n_left} layers after {len(layers)} of {card.n_layer} were dropped")
 
 
 def expected_file_bytes(n_header_bytes: int, recipe: Recipe) -> int:

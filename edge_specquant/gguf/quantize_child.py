@@ -32,10 +32,13 @@ def main() -> int:
 
 
 def _quantize(request: dict[str, Any]) -> None:
-    from ..native.quantizer import quantize
+    from ..native.quantizer import prune, quantize
     from .header import read_card
     from .imatrix import read_imatrix, usable_importances
 
+    if "prune" in request:
+        prune(Path(request["source"]), Path(request["target"]), request["prune"])
+        return
     importances = None
     if request["imatrix"] is not None:
         tensors = read_card(Path(request["source"])).tensors

@@ -45,14 +45,13 @@ def quantize(
     ftype: str,
     tensor_types: Mapping[str, str] | None = None,
     imatrix: Mapping[str, NDArray[np.float32]] | None = None,
-    prune_layers: Sequence[int] = (),
     n_threads: int = 0,
 ) -> None:
     """Writes target from source (llama_model_quantize, pure: the file type's weight type unless named).
 
     tensor_types: exact tensor name -> weight type, for tensors that differ from ftype; ignored by the engine when
-    ftype is a float type. imatrix: tensor name -> importance per input column. prune_layers: layer numbers to drop.
-    n_threads 0 takes every core. Raises QuantizeError, UsageError.
+    ftype is a float type. imatrix: tensor name -> importance per input column. n_threads 0 takes every core. Raises
+    QuantizeError, UsageError.
     """
     lib = engine()
     params = lib.llama_model_quantize_default_params()
@@ -67,13 +66,24 @@ def quantize(
         params.tt_overrides = _overrides(lib, tensor_types, kept)
     if imatrix:
         params.imatrix = _imatrix(lib, imatrix, kept)
-    if prune_layers:
-        kept.append((ctypes.c_int32 * (len(prune_layers) + 1))(*sorted(prune_layers), -1))
-        params.prune_layers = kept[-1]
+    _write(lib, source, target, params, f"to {ftype}")
+
+
+def prune(source: Path, target: Path, layers: Sequence[int]) -> None:
+    """Writes target as a copy of source without these layers; the others are numbered anew. Raises QuantizeError."""
+    lib = engine()
+    params = lib.llama_model_quantize_default_params()
+    params.only_copy = True
+    dropped = (ctypes.c_int32 * (len(layers) + 1))(*sorted(layers), -1)
+    params.prune_layers = dropped
+    _write(lib, source, target, params, f"without {len(layers)} layers")
+
+
+def _write(lib: Any, source: Path, target: Path, params: Any, what: str) -> None:
     log_sink.clear()
     code = lib.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params))
     if code != 0:
-        raise QuantizeError(f"{source.name} to {ftype} failed: {log_sink.errors() or f'the engine returned {code}'}")
+        raise QuantizeError(f"{source.name} {what} failed: {log_sink.errors() or f'the engine returned {code}'}")
 
 
 def _file_type(lib: Any, ftype: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..gguf.family import Family
 from ..gguf.nested import BASE, NESTED
+from ..gguf.skipped import SKIP
 from ..request import Request
 from .options import EngineOptions
 
@@ -36,4 +37,6 @@ def default_draft(family: Family, options: EngineOptions, target: str) -> str:
         return options.draft
     if target == NESTED:
         return f"lookup+{BASE}"  # already in memory: it is a part of the target
+    if SKIP in family.variants and target not in _FAST_ALONE:
+        return f"lookup+{SKIP}"  # there because it was measured to be the better draft, or asked for
     return "lookup+q4" if target not in _FAST_ALONE and "q4" in family.variants else "lookup"

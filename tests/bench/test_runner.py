@@ -86,3 +86,16 @@ def test_a_prompt_that_does_not_fit_costs_nobody_the_race() -> None:
     assert [one.name for one in outcome.contestants] == ["A", "B"]
     assert len(outcome.notes) == 1 and outcome.notes[0].startswith("a1 does not fit")
     assert {run.case for run in outcome.runs if run.contestant == "A"} == {case.id for case in CASES} - {"a1"}
+
+
+def test_replies_are_cut_where_one_pass_would_not_fit() -> None:
+    """The warm-up's pace here: 0.1 s to the first token, 0.1 s for each further one."""
+    for budget_s, least, most in ((1e9, 100, 100), (30.0, 60, 99), (3.0, 16, 16)):
+        world = World()
+        outcome = run_all([world.contestant("A")], CASES, world.plan(budget_s=budget_s))
+        lengths = {n for _, _, n in world.log[1:]}
+        assert all(least <= n <= most for n in lengths), (budget_s, lengths)
+        assert any("cut to" in note for note in outcome.notes) is (most < 100)
+    world = World()
+    run_all([world.contestant("A")], CASES, world.plan(budget_s=3.0, repeats=1))
+    assert {n for _, _, n in world.log[1:]} == {100}  # a fixed number of repeats is what was asked for
