@@ -260,6 +260,8 @@ class SequenceContext:
 class SharedModels:
     """Models loaded once for n_seq users, who each see a model of their own: `view(name, user)`.
 
+    When the last view of a model is closed, its contexts and weights are freed.
+
     User n_seq, one more, shares weights and nothing else: its contexts hold one sequence, as if nobody else were here.
     """
 
@@ -270,12 +272,14 @@ class SharedModels:
         self._engine = Turns()
         self._models: dict[str, Model] = {}
         self._mixers: dict[tuple[str, int, bool], Mixer] = {}
+        self._views: dict[str, set[int]] = {}
 
     def view(self, name: str, user: int) -> ModelView:
         """The model for one user, loaded if nobody did. Raises ModelLoadError."""
         with self._lock:
             if name not in self._models:
                 self._models[name] = self._loader(name)
+            self._views.setdefault(name, set()).add(user)
             return ModelView(self, name, self._models[name], user)
 
     def sequence(self, name: str, index: int, params: ContextParams, user: int) -> SequenceContext:
@@ -287,6 +291,17 @@ class SharedModels:
                 mixer = self._mixer(name, params, 1 if is_alone else self.n_seq)
                 self._mixers[name, index, is_alone] = mixer
             return SequenceContext(mixer, 0 if is_alone else user)
+
+    def release(self, name: str, user: int) -> None:
+        """A user's view is closed, its contexts before it; the last one frees the model."""
+        with self._lock:
+            users = self._views.get(name, set())
+            users.discard(user)
+            if users or name not in self._models:
+                return
+            for key in [key for key in self._mixers if key[0] == name]:
+                self._mixers.pop(key).context.close()
+            self._models.pop(name).close()
 
     def mixers(self) -> tuple[Mixer, ...]:
         """All shared contexts."""
@@ -329,4 +344,5 @@ class ModelView:
         return self._models.sequence(self._name, self._n_contexts - 1, params, self._user)
 
     def close(self) -> None:
-        """The weights belong to all."""
+        """Gives this user's view up; the weights belong to all."""
+        self._models.release(self._name, self._user)

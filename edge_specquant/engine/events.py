@@ -40,7 +40,8 @@ class TokenEvent:
     (None when the engine died). note is a sentence for the user: what went wrong, or what the reply had to do without.
     route is the router's record on the last event, where a policy was asked for. prompt: the scored tokens of the
     prompt, on the first event, where they were asked for. end_token: on the last event, the token that ended the reply,
-    with its log-probability in logprobs where those were asked for.
+    with its log-probability in logprobs where those were asked for. n_draft: on the first token of a round that had a
+    draft, its length.
     """
 
     text: str
@@ -53,3 +54,4 @@ class TokenEvent:
     route: dict[str, Any] | None = None
     prompt: tuple[PromptToken, ...] | None = None
     end_token: int | None = None
+    n_draft: int | None = None

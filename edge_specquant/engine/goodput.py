@@ -10,15 +10,14 @@ same goes for energy. Pure. In the spirit of SpecDec++, TETRIS.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from .acceptance import Acceptance
 from .costs import Costs
+from .ledger import Ledger, settle
 from .prices import Price, Seconds
 from .signals import Choice, Offer, Signals
 from .stats import RoundRecord
 
-ALLOWED_LOSS = 0.02  # share of the target-alone time that bets may lose; what they cost beyond it stays within 3 %
 _OPENING_CREDIT = 0.7  # in single-token forwards of the target: what the first bet may cost
 _LARGEST_BET = 1.0  # the same: how far a likely success may go beyond the credit
 _MIN_GAIN = 1.02  # a look-up must promise this much over plain decoding
@@ -26,14 +25,6 @@ _MIN_GAIN_OF_A_MODEL = 1.06  # a sibling more: its own forwards are at stake, an
 _LOOK_AHEAD = 8
 _LONGEST_OPEN_END = 12
 _NEGLIGIBLE = 0.02  # tokens so unlikely to be reached are not looked at
-
-
-@dataclass(slots=True)
-class _Ledger:
-    """What the reply has cost, and what the target alone would have."""
-
-    spent: float = 0.0
-    alone: float = 0.0
 
 
 class Goodput:
@@ -45,8 +36,8 @@ class Goodput:
         self._price = price or Seconds()
         self._acceptance = Acceptance()
         self._n_past = 0
-        self._time = _Ledger()
-        self._ledger = _Ledger()
+        self._time = Ledger()
+        self._ledger = Ledger()
         self._survival = 1.0
         self._expected = 1.0
         self._draft_spent = 0.0
@@ -60,7 +51,7 @@ class Goodput:
     @property
     def speedup_estimate(self) -> float | None:
         """Time the target alone would have taken over the time taken, decoding only."""
-        return self._time.alone / self._time.spent if self._time.spent > 0 else None
+        return self._time.gain
 
     def limit(self) -> int:
         """Any length: `choose` and `should_continue` decide."""
@@ -118,20 +109,11 @@ class Goodput:
 
     def observe(self, record: RoundRecord) -> None:
         """Learns costs and acceptance; books the round in the ledger."""
-        n_tokens = record.n_accepted + 1
-        is_plain = record.n_drafted == 0
-        self._costs.observe_verify(record.width, record.n_past, record.verify_s, is_plain=is_plain)
-        if record.n_drafted and record.source != "lookup":
-            self._costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s)
-        # A plain round is what the target alone would have done; nothing needs to be estimated.
-        spent_s = record.draft_s + record.verify_s
-        alone_s = n_tokens * self._costs.verify_s(1, record.n_past) if record.n_drafted else spent_s
-        self._time.spent += spent_s
-        self._time.alone += alone_s
+        spent_s, alone_s = settle(record, self._costs)
+        self._time.book(spent_s, alone_s)
         spent = self._price.draft(record.source, record.draft_s) + self._price.verify(record.width, record.verify_s)
-        self._ledger.spent += spent
-        self._ledger.alone += self._price.verify(1, alone_s) if record.n_drafted else spent
-        self._n_past = record.n_past + n_tokens
+        self._ledger.book(spent, self._price.verify(1, alone_s) if record.n_drafted else spent)
+        self._n_past = record.n_past + record.n_accepted + 1
         if record.n_drafted:
             self._acceptance.learn(record.signals, record.n_accepted)
         else:
@@ -155,8 +137,8 @@ class Goodput:
 
     def _covered(self, offer: Offer, n: int, p_nothing: float) -> bool:
         """Whether the ledger bears the round if nothing is accepted: its worst case, weighed by how likely that is."""
-        one, ledger = self._plain(), self._ledger
-        credit = ALLOWED_LOSS * ledger.alone + _OPENING_CREDIT * one + (ledger.alone - ledger.spent)
+        one = self._plain()
+        credit = self._ledger.credit(_OPENING_CREDIT * one)
         worst = self._draft(offer, n) + self._verify(n) - one
         return worst <= credit or (worst * p_nothing <= credit / 2 and worst <= credit + _LARGEST_BET * one)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..errors import GrammarError, VocabularyError
+from ..errors import ContextError, GrammarError, ModelLoadError, VocabularyError
 from ..native.protocol import ContextParams, Model
 from ..native.sampler import Grammar
 from ..params import SamplingParams, SpeculationParams
@@ -27,7 +27,7 @@ from .model_drafter import ModelDrafter
 from .portfolio import Portfolio
 from .prices import Joules, Power, Price
 from .redo import RedoController, RedoDrafter
-from .resident import Residents
+from .resident import Resident, Residents
 from .sampling import TokenSampler
 from .snapshots import Snapshots
 from .speckv import SpecKV, find_predictor
@@ -84,7 +84,8 @@ class Session:
 
     on_open(name, cache) sees each new cache while it is empty. curves and certificates come from whoever knows the
     files; without them costs are learnt and strict measures anew. traces: where every round is recorded. power: given
-    where drafts are to save joules instead of seconds.
+    where drafts are to save joules instead of seconds. give_way(name) is asked after a target's context could not be
+    made: True says that another try, with less, is worth it.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Session:
         on_open: Callable[[str, KVCache], None] | None = None,
         traces: TraceFile | None = None,
         power: PowerOf | None = None,
+        give_way: Callable[[str], bool] | None = None,
     ) -> None:
         self._residents = residents
         self._context_params = context_params
@@ -110,6 +112,9 @@ class Session:
         self._certificate = certificate or _measure_certificate
         self._stopped = False
         self._targets: set[str] = set()
+        self._left_out: set[str] = set()
+        self._failed: set[str] = set()
+        self._give_way = give_way
         self._caches: dict[str, tuple[Model, KVCache]] = {}
         self.notices: list[str] = []
 
@@ -180,25 +185,52 @@ class Session:
         known = self._caches.get(name)
         return known[1].shared_prefix(prompt) if known else 0
 
+    def forget(self, name: str) -> None:
+        """Frees a sibling and its cells; it is loaded again when it is needed. Not while a reply uses it."""
+        for key in (name, f"{name} again"):
+            self._caches.pop(key, None)
+        self._residents.evict(name)
+
+    def leave_out(self, name: str) -> None:
+        """Frees a sibling for good: it drafts no more, unless it is asked for by name."""
+        self._failed.add(name)
+        self.forget(name)
+
+    def leave_out_only(self, names: set[str]) -> None:
+        """For now these siblings do not draft, unless they are asked for by name; others may."""
+        self._left_out = set(names)
+
     def keep(self) -> None:
         """Writes the branches held, the ones in the caches too, to the snapshot files if there are any."""
         for resident in self._residents.held():
-            if resident.name in self._targets and self._caches[resident.name][0] is resident.model:
-                self._snapshots.keep(resident.name, self._caches[resident.name][1])
+            known = self._caches.get(resident.name)
+            if resident.name in self._targets and known is not None and known[0] is resident.model:
+                self._snapshots.keep(resident.name, known[1])
         self._snapshots.flush()
 
     def _cache(self, name: str, plan: ReplyPlan, *, second: bool = False) -> tuple[Model, KVCache]:
         """The sibling's cache; a second one for a model that drafts for itself."""
-        resident = self._residents.get(name, keep=frozenset({plan.target, *plan.draft.split("+")}))
         key = f"{name} again" if second else name
+        resident = self._residents.get(name)
         known = self._caches.get(key)
         if known is None or known[0] is not resident.model:
-            known = self._caches[key] = (resident.model, resident.open_cache(self._context_params(name)))
+            opened = self._open(name, resident, is_target=name == plan.target and not second)
+            known = self._caches[key] = opened
             if self._on_open and not second:
                 self._on_open(name, known[1])
             if self._stopped:  # the cancel came before this context was there to see it
                 known[1].context.abort()
         return known
+
+    def _open(self, name: str, resident: Resident, *, is_target: bool) -> tuple[Model, KVCache]:
+        """A new context; where memory is short for a target's, smaller ones are tried. Raises ContextError."""
+        while True:
+            try:
+                return resident.model, resident.open_cache(self._context_params(name))
+            except ContextError:
+                if not is_target or self._give_way is None or not self._give_way(name):
+                    raise
+            resident = self._residents.get(name)  # with fewer layers away it was loaded again
 
     def _grammar(self, plan: ReplyPlan, model: Model, target: KVCache) -> Grammar | None:
         if plan.grammar is None:
@@ -255,11 +287,24 @@ class Session:
         for name in plan.draft.split("+"):
             if name == LOOKUP:
                 made.append(LookupDrafter())
+            elif name in self._left_out | self._failed and not plan.draft_is_wish:
+                continue
             elif plan.draft_is_wish or not costs.knows(name) or best_gain(costs, name) >= WORTH_LOADING:
-                made.append(self._model_drafter(name, plan, target_model, target))
+                made += self._if_it_fits(name, plan, target_model, target)
             else:
                 self.notices.append(f"{name} does not draft: even a perfect draft would not pay on this machine")
         return made
+
+    def _if_it_fits(self, name: str, plan: ReplyPlan, target_model: Model, target: KVCache) -> list[Drafter]:
+        """The sibling as drafter; where there is no memory for it, this reply and those after it go on without."""
+        try:
+            return [self._model_drafter(name, plan, target_model, target)]
+        except (ContextError, ModelLoadError) as error:
+            if self._stopped or name == plan.target:
+                raise
+            self.notices.append(f"{name} does not draft: {error}")
+            self.leave_out(name)
+            return []
 
     def _model_drafter(self, name: str, plan: ReplyPlan, target_model: Model, target: KVCache) -> Drafter:
         model, cache = self._cache(name, plan, second=name == plan.target)

@@ -20,7 +20,7 @@ import numpy as np
 from .. import config
 from ..errors import FileError
 from .costs import Costs
-from .goodput import ALLOWED_LOSS
+from .ledger import Ledger, settle
 from .mlp import Mlp, Values
 from .signals import Choice, Offer, Signals
 from .stats import RoundRecord
@@ -125,8 +125,7 @@ class SpecKV:
         self._previous: Summary | None = None
         self._n_past = 0
         self._n_plain = 0
-        self._spent_s = 0.0
-        self._alone_s = 0.0
+        self._ledger = Ledger()
         self._why = "nothing drafted yet"
 
     @property
@@ -137,7 +136,7 @@ class SpecKV:
     @property
     def speedup_estimate(self) -> float | None:
         """Time the target alone would have taken over the time taken, decoding only."""
-        return self._alone_s / self._spent_s if self._spent_s > 0 else None
+        return self._ledger.gain
 
     def limit(self) -> int:
         """The largest gamma."""
@@ -159,11 +158,7 @@ class SpecKV:
 
     def observe(self, record: RoundRecord) -> None:
         """Keeps the draft's summary for the next choice; learns costs and books the round in the ledger."""
-        self._costs.observe_verify(record.width, record.n_past, record.verify_s)
-        if record.n_drafted and record.source != "lookup":
-            self._costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s)
-        self._spent_s += record.draft_s + record.verify_s
-        self._alone_s += (record.n_accepted + 1) * self._costs.verify_s(1, record.n_past)
+        self._ledger.book(*settle(record, self._costs))
         self._n_past = record.n_past + record.n_accepted + 1
         self._n_plain = 0 if record.n_drafted else self._n_plain + 1
         self._previous = summarise(record.signals) or self._previous
@@ -210,5 +205,4 @@ class SpecKV:
     def _covered(self, offer: Offer, gamma: int) -> bool:
         """Whether the ledger bears the round's worst case: nothing accepted."""
         one = self._costs.verify_s(1, self._n_past)
-        credit = ALLOWED_LOSS * self._alone_s + _OPENING_CREDIT * one + (self._alone_s - self._spent_s)
-        return self._round_s(offer, gamma) - one <= credit
+        return self._round_s(offer, gamma) - one <= self._ledger.credit(_OPENING_CREDIT * one)

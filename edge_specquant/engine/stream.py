@@ -116,7 +116,7 @@ class _Run:
                     yield replace(self.last_event("stop"), end_token=token, logprobs=logprobs)
                     return
                 origin = origins[i] if i < verdict.n_accepted else "target"
-                yield self._emit(token, origin, logprobs)
+                yield self._emit(token, origin, logprobs, len(origins) if i == 0 and origins else None)
                 if self.text.stopped:
                     yield self.last_event("stop")
                     return
@@ -224,11 +224,11 @@ class _Run:
         job.drafter.begin(history)
         self.stats.n_shifted += n_dropped
 
-    def _emit(self, token: int, origin: str, logprobs: TokenLogprobs | None) -> TokenEvent:
+    def _emit(self, token: int, origin: str, logprobs: TokenLogprobs | None, n_draft: int | None) -> TokenEvent:
         self.left -= 1
         self.stats.n_generated += 1
         self.stats.origins[origin] += 1
         if self.stats.ttft_s is None:
             self.stats.ttft_s = time.perf_counter() - self.started
         text = self.text.feed(self.job.vocab.piece(token))
-        return TokenEvent(text, token, origin, logprobs=logprobs)
+        return TokenEvent(text, token, origin, logprobs=logprobs, n_draft=n_draft)

@@ -1,0 +1,45 @@
+"""What a reply has cost, and what the target alone would have: the guard that all controllers keep. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .costs import Costs
+from .stats import RoundRecord
+
+ALLOWED_LOSS = 0.02  # share of the target-alone cost that bets may lose; what they cost beyond it stays within 3 %
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Both sums in one unit, seconds or joules."""
+
+    spent: float = 0.0
+    alone: float = 0.0
+
+    def book(self, spent: float, alone: float) -> None:
+        """Adds a round."""
+        self.spent += spent
+        self.alone += alone
+
+    @property
+    def gain(self) -> float | None:
+        """Cost of the target alone over the cost so far, None before anything was booked."""
+        return self.alone / self.spent if self.spent > 0 else None
+
+    def credit(self, opening: float) -> float:
+        """What the next bet may lose: the allowed share, an opening credit, and what earlier bets have won."""
+        return ALLOWED_LOSS * self.alone + opening + (self.alone - self.spent)
+
+
+def settle(record: RoundRecord, costs: Costs) -> tuple[float, float]:
+    """Teaches `costs` a finished round; gives the seconds it took and those the target alone would have taken.
+
+    A plain round is what the target alone would have done: nothing of it needs to be estimated.
+    """
+    is_plain = record.n_drafted == 0
+    costs.observe_verify(record.width, record.n_past, record.verify_s, is_plain=is_plain)
+    if record.n_drafted and record.source != "lookup":
+        costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s)
+    spent_s = record.draft_s + record.verify_s
+    return spent_s, spent_s if is_plain else (record.n_accepted + 1) * costs.verify_s(1, record.n_past)
