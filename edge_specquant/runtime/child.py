@@ -52,6 +52,7 @@ def main() -> int:
             outbox.put(("refused", f"{type(error).__name__}: {error}"))
             outbox.close()
             return 1
+    engine.planned.on_change = lambda plan: outbox.put(("planned", plan))
     serving = _Serving(engine, outbox, beats)
     outbox.put(("ready", os.getpid(), notice))
     threading.Thread(target=_read, args=(frames, serving), name="frames", daemon=True).start()
@@ -92,6 +93,9 @@ class _Serving:
         elif kind == "tokens":
             request = message[2]
             self._jobs.put(lambda: self._guarded(number, lambda: self._answer(number, request)))
+        elif kind == "siblings":
+            request = message[2]
+            self._guarded(number, lambda: self._put("answer", number, self._engine.siblings(request)))
         elif kind == "status":
             self._put("answer", number, (self._engine.status(), self._jobs.qsize()))
         elif kind == "close":

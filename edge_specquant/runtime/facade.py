@@ -19,7 +19,6 @@ from .conversation import ChatMessage, Conversation
 from .logs import ENGINE_LOG, FRONT_END_LOG, log_here
 from .options import EngineOptions, OnPrefill
 from .reply import Reply
-from .siblings import choose_siblings, default_target
 from .status import Status
 
 DEMO = "demo"
@@ -42,6 +41,10 @@ class Engine(Protocol):
 
     def tokens(self, request: Request) -> list[int]:
         """The prompt's token ids."""
+        ...
+
+    def siblings(self, request: Request) -> tuple[str, str]:
+        """(target, draft) that would answer."""
         ...
 
     def status(self) -> Status:
@@ -150,12 +153,12 @@ class Runtime:
 
     def siblings(self, request: Request) -> tuple[str, str]:
         """(target, draft) that would answer this request. Raises FamilyError for a variant there is not."""
-        return choose_siblings(self.family, self.options, request)
+        return self._engine.siblings(request)
 
     @property
     def default_target(self) -> str:
         """The variant that answers when a request names none."""
-        return default_target(self.family, self.options)
+        return self.siblings(Request(prompt=" "))[0]
 
     @property
     def notices(self) -> list[str]:

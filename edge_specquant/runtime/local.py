@@ -22,48 +22,62 @@ from ..engine.snapshot_files import SnapshotFiles
 from ..engine.snapshots import Snapshots
 from ..engine.template import ChatTemplate, with_bos
 from ..engine.traces import TraceFile
-from ..errors import EngineError, ModelLoadError
+from ..errors import EngineError
 from ..gguf.family import Family
-from ..native.model import NativeModel
-from ..native.opening import open_model
-from ..native.protocol import DEFAULT_N_BATCH, ContextParams, Model, Progress
+from ..native.protocol import Model, Progress
 from ..native.schema import schema_to_gbnf
-from ..params import MAX_DRAFT
 from ..placement.here import usable_threads
+from ..placement.pressure import memory_now
 from ..request import Request
-from .bases import Bases, is_of_pair
 from .line import Line, Place
 from .logs import logger
 from .measured import Measured
 from .options import EngineOptions, OnPrefill
-from .planned import Planned
+from .planned import MakePlan, Planned, planner_of, wished_draft
 from .reply import Events, Reply
 from .reply_tokens import ReplyTokens
+from .room import MemoryNow, Relief, over_budget
 from .routed import Routed
 from .siblings import choose_siblings
 from .slots import Slot, Slots
 from .status import ResidentStatus, Status
-
-DEFAULT_N_CTX = 4096
+from .variants import Variants
 
 OpenModel = Callable[[str, Progress], Model]
 """Opens a variant by name; the progress callback stops the load by returning False."""
 
 
 class LocalEngine:
-    """An opened family. open_variant replaces how a variant is loaded (a fake backend does so)."""
+    """An opened family.
 
-    def __init__(self, family: Family, options: EngineOptions, open_variant: OpenModel | None = None) -> None:
+    open_variant replaces how a variant is loaded (a fake backend does so), and then nothing is planned but by a
+    make_plan given with it. memory: what is free at this moment.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        options: EngineOptions,
+        open_variant: OpenModel | None = None,
+        *,
+        make_plan: MakePlan | None = None,
+        memory: MemoryNow = memory_now,
+    ) -> None:
         self.family = family
+        planner = planner_of(family, options) if open_variant is None else None
         self.options = options = replace(options, n_threads=options.n_threads or usable_threads())
-        self._open_variant = open_variant or self._open_file
-        self._planned = Planned(family, options)
-        layers = self._planned.layers
-        self._measured = Measured(family, options, lambda v: layers(v)[0]) if open_variant is None else None
+        self.planned = planned = Planned(options, make_plan or planner)
+        self._variants = Variants(family, options, planned)
+        self._open_variant = open_variant or self._variants.open
+        self._measured = None
+        if open_variant is None:
+            self._measured = Measured(family, options, lambda v: planned.layers(v)[0], lambda: planned.kv_types)
+        self._relief = Relief(memory)
         self._routed = Routed()
-        self._bases = Bases()
         self._files: dict[str, SnapshotFiles] = {}
-        self._slots = Slots(options.n_parallel, self._load, self._size_of, self._new_snapshots, self._new_session)
+        self._slots = Slots(
+            options.n_parallel, self._load, self._variants.n_file_bytes, self._new_snapshots, self._new_session
+        )
         self._line = Line(options.n_parallel)
         self._running: dict[Place, Slot] = {}
         self._loading = threading.local()
@@ -91,7 +105,7 @@ class LocalEngine:
 
     def siblings(self, request: Request) -> tuple[str, str]:
         """(target, draft) that would answer this request."""
-        return choose_siblings(self.family, self.options, request)
+        return choose_siblings(self.family, self.options, request, self.planned.plan_for)
 
     def tokens(self, request: Request) -> list[int]:
         """The prompt's token ids, template applied unless raw; loads the target if it is not in memory."""
@@ -122,6 +136,9 @@ class LocalEngine:
             n_snapshots=sum(len(slot.snapshots) for slot in self._slots.all),
             n_snapshot_bytes=sum(slot.snapshots.n_bytes for slot in self._slots.all),
             notices=tuple(self.notices),
+            plan=self.planned.plan if residents else None,
+            n_evicted=self._slots.n_evicted,
+            swap_s=self._slots.swap_s,
         )
 
     # -- one reply --------------------------------------------------------------------------------------------------
@@ -147,9 +164,12 @@ class LocalEngine:
             request, decision = self._routed.decide(request, self._count_tokens, self.family.variants)
             plan = self._plan(request, on_prefill)
         slot = self._enter(place, plan)
+        news = self._make_room(slot, plan)
         ids: list[int] = []
         texts: list[str] = []
         try:
+            if news:
+                yield TokenEvent("", note=news)
             for event in slot.session.reply(plan):
                 texts.append(event.text)
                 if event.token_id is not None:
@@ -161,7 +181,7 @@ class LocalEngine:
                 yield event
         finally:
             routed = [self._routed.notice] if self._routed.notice else []
-            self.notices = [*self._planned.notices, *slot.session.notices, *routed]
+            self.notices = [*self.planned.notices, *slot.session.notices, *routed]
             self._remember(plan, "".join(texts), ids)
 
     def _enter(self, place: Place, plan: ReplyPlan) -> Slot:
@@ -171,6 +191,34 @@ class LocalEngine:
             if place.cancelled.is_set():  # before there was anything to cancel
                 slot.session.cancel()
             return slot
+
+    def _make_room(self, slot: Slot, plan: ReplyPlan) -> str:
+        """Frees siblings that the budget or the memory at this moment has no room for; gives a sentence or "".
+
+        Only in slots that are idle: whoever writes a reply keeps what it uses.
+        """
+        draft = wished_draft(plan.draft)
+        draft = None if draft in ("none", plan.target) else draft
+        n_bytes = self._variants.n_bytes
+        with self._planning, self._switching:  # nobody tokenizes, no reply begins
+            mine = self._slots.idle_with(slot.session)
+            held = self._slots.names_by_age()
+            unasked = None if plan.draft_is_wish else draft
+            in_use = frozenset({plan.target, *([draft] if draft and plan.draft_is_wish else [])})
+            leaving, news = self._relief.look(held, draft=unasked, in_use=in_use, n_bytes=n_bytes)
+            for each in mine:
+                each.leave_out_only(self._relief.drafts)
+            wanted = {plan.target, *([draft] if draft and draft not in self._relief.drafts else [])}
+            full = over_budget(held, wanted, self.planned.n_budget, n_bytes)
+            for name in dict.fromkeys([*([leaving] if leaving else []), *full]):
+                logger.info(
+                    "%s is freed: %s", name, "memory is running out" if name == leaving else "the plan's budget"
+                )
+                for each in mine:
+                    each.forget(name)
+        if news:
+            logger.warning("%s", news)
+        return news
 
     def _leave(self, place: Place) -> None:
         with self._switching:  # so that a late cancel of this reply cannot stop the next one in its slot
@@ -195,6 +243,7 @@ class LocalEngine:
 
     def _plan(self, request: Request, on_prefill: OnPrefill | None) -> ReplyPlan:
         target, draft = self.siblings(request)
+        self.planned.follow(target, wished_draft(request.speculation.draft))
         return ReplyPlan(
             prompt=self._tokens(request),
             target=target,
@@ -230,7 +279,8 @@ class LocalEngine:
     def _tokens(self, request: Request) -> list[int]:
         if request.prompt_tokens:
             return list(request.prompt_tokens)
-        model = self._slots.model(self.siblings(request)[0])
+        held = self._slots.held()  # siblings share vocabulary and template
+        model = held[-1].model if held else self._slots.model(self.siblings(request)[0])
         if request.raw:
             return with_bos(model.vocab.tokenize(request.prompt or "", parse_special=True), model.vocab)
         if self._template is None:
@@ -247,16 +297,33 @@ class LocalEngine:
 
     def _new_session(self, residents: Residents, snapshots: Snapshots) -> Session:
         measured = self._measured
-        return Session(
+        session = Session(
             residents,
-            lambda variant: self._context_params(residents, variant),
+            lambda variant: self._variants.params(residents.get(variant).model.n_ctx_train),
             snapshots,
             curves=measured.curves if measured else lambda _: None,
             certificate=measured.certificate if measured else None,
             on_open=self._on_open,
             traces=self._trace_file(),
             power=measured.power if measured and self.options.objective == "energy" else None,
+            give_way=lambda target: self._give_way(session, target),
         )
+        return session
+
+    def _give_way(self, session: Session, target: str) -> bool:
+        """After a target's context could not be made: the next smaller plan, and what it has no room for is freed."""
+        layers = self.planned.layers(target)
+        if not self.planned.shrink(target):
+            return False
+        plan = self.planned.plan
+        with self._planning, self._switching:
+            mine = self._slots.idle_with(session)
+            for name in self.family.variants:
+                for each in mine if name != target or self.planned.layers(target) != layers else ():
+                    each.forget(name)
+                if name != target and (plan is None or plan.draft is None):
+                    session.leave_out(name)
+        return True
 
     def _trace_file(self) -> TraceFile | None:
         record = self.options.record
@@ -276,42 +343,6 @@ class LocalEngine:
 
         logger.info("loading %s of %s", variant, self.family.name)
         return self._open_variant(variant, go_on)
-
-    def _open_file(self, variant: str, progress: Progress) -> Model:
-        def load(path: Path, use_mmap: bool = True) -> NativeModel:
-            n_gpu_layers, tensor_split = self._planned.layers(variant)
-            return open_model(
-                path,
-                n_gpu_layers=n_gpu_layers,
-                tensor_split=tensor_split,
-                use_mmap=use_mmap,
-                use_extra_bufts=self.options.use_extra_bufts,
-                use_kernel=self.options.use_kernel,
-                progress=progress,
-            )
-
-        if is_of_pair(variant, self.family.variants):
-            return self._bases.open(self.family, variant, load, use_kernel=self.options.use_kernel)
-        while True:
-            try:
-                return load(self.family.path(variant))
-            except ModelLoadError:
-                # Only what a GPU could not hold is worth another try; a cancelled load is not.
-                if not self._planned.layers(variant)[0] or not progress(0.0) or not self._planned.give_way(variant):
-                    raise
-
-    def _size_of(self, variant: str) -> int:
-        return self.family.variant(variant).n_bytes
-
-    def _context_params(self, residents: Residents, variant: str) -> ContextParams:
-        trained = residents.get(variant).model.n_ctx_train or DEFAULT_N_CTX
-        n_ctx = self.options.n_ctx or min(DEFAULT_N_CTX, trained)
-        return ContextParams(
-            n_ctx=n_ctx,
-            n_batch=min(self.options.n_batch or DEFAULT_N_BATCH, n_ctx),
-            max_rows=1 + MAX_DRAFT,
-            n_threads=self.options.n_threads,
-        )
 
     def _snapshot_files(self, variant: str) -> SnapshotFiles | None:
         if not self.options.snapshot_disk_bytes:

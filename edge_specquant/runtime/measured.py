@@ -26,15 +26,20 @@ from ..placement.power_meters import find_meter
 from ..placement.watts import Watts
 from .options import EngineOptions
 
+KvTypes = Callable[[], tuple[str, str]]
 QUICK_BUDGET_S = 1.5  # what a first load may spend on measuring
 
 
 class Measured:
-    """Curves and certificates by variant; layers(variant) are on GPUs. Families of fake models have none."""
+    """Curves and certificates by variant; layers(variant) are on GPUs, kv_types() are those of K and V caches.
 
-    def __init__(self, family: Family, options: EngineOptions, layers: Callable[[str], int]) -> None:
+    Families of fake models have none.
+    """
+
+    def __init__(self, family: Family, options: EngineOptions, layers: Callable[[str], int], kv_types: KvTypes) -> None:
         self._family = family
         self._layers = layers
+        self._kv_types = kv_types
         self._options = options
         self._known: dict[str, Calibration | None] = {}
         self._no_meter = ""
@@ -85,7 +90,8 @@ class Measured:
 
     def path(self, variant: str) -> Path:
         """Where the variant's calibration is kept."""
-        return kept_path(self._family.variant(variant).path, self._options.n_threads, self._layers(variant))
+        path = self._family.variant(variant).path
+        return kept_path(path, self._options.n_threads, self._layers(variant), "/".join(self._kv_types()))
 
 
 def _identity(path: Path) -> tuple[str, int, int]:

@@ -17,8 +17,8 @@ _DEFAULT_SNAPSHOT_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """n_ctx and n_batch in tokens (None: the engine room's defaults), threads (0: as many as are useful), GPU layers
-    (None: what the placement plan says for each sibling).
+    """n_ctx in tokens (None: what the placement plan says), n_batch in tokens (None: the engine room's default),
+    threads (0: as many as are useful), GPU layers (None: what the plan says for each sibling).
 
     target, draft: variants used where a request names none. use_extra_bufts False turns repacked weights off; None
     is the self-test's verdict. use_kernel: the compiled kernel computes products where it is faster. calibrate:
@@ -26,7 +26,8 @@ class EngineOptions:
     behind; snapshot_disk_bytes: the same on disk, which outlives the process (0: nothing is written). n_parallel:
     replies written at the same time, each with n_ctx tokens of its own, decoded in mixed batches. log_prompts:
     prompts and replies go to the log. debug: figures of every reply go there, texts do not. record: every round
-    becomes a line of this file, labelled record_task; it holds no text. objective: what drafts are to save, time
+    becomes a line of this file, labelled record_task; it holds no text. kv_type (of the KV caches), use_mmap and
+    use_mlock: None is what the plan says. objective: what drafts are to save, time
     ("speed") or joules ("energy").
     """
 
@@ -47,6 +48,9 @@ class EngineOptions:
     record: Path | None = None
     record_task: str = ""
     objective: str = "speed"
+    kv_type: str | None = None
+    use_mmap: bool | None = None
+    use_mlock: bool | None = None
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:

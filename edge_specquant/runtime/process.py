@@ -19,6 +19,7 @@ from .. import errors
 from ..engine.events import TokenEvent
 from ..errors import EngineError, UsageError
 from ..gguf.family import Family
+from ..placement.plan_types import PlacementPlan
 from ..request import Request
 from .death import Death, safer
 from .engine_process import COMMAND, Callbacks, EngineProcess, Patience
@@ -26,12 +27,14 @@ from .logs import engine_log_path, logger
 from .opening import Opening
 from .options import EngineOptions, OnPrefill
 from .reply import Events, Reply
+from .siblings import choose_siblings
 from .status import Status
 from .wire import Message
 
 MAX_DEATHS = 2
 _POLL_S = 0.2  # an endless wait cannot be interrupted on Windows
 _STATUS_S = 1.0
+_SIBLINGS_S = 30.0  # a child that starts imports first, and plans
 _CLOSE_S, _CLOSE_WITH_FILES_S = 3.0, 30.0
 
 
@@ -72,6 +75,7 @@ class ProcessEngine:
         self._changes: list[str] = []
         self._n_started = 0
         self._refusal: str | None = None
+        self._plan: PlacementPlan | None = None
         self._is_closed = False
 
     def start(self) -> None:
@@ -104,6 +108,18 @@ class ProcessEngine:
         call = _Call(next(self._numbers), ("tokens", request))
         ids: list[int] = self._answer(call, None)
         return ids
+
+    def siblings(self, request: Request) -> tuple[str, str]:
+        """(target, draft) that would answer, by the child's plan; without one when it is silent or dead."""
+        with self._lock:
+            is_there = self._child is not None and not self._is_closed
+        if is_there:
+            try:
+                target, draft = self._answer(_Call(next(self._numbers), ("siblings", request)), _SIBLINGS_S)
+                return target, draft
+            except EngineError as error:
+                logger.warning("the plan is not known: %s", error)
+        return choose_siblings(self.family, self.options, request)
 
     def cancel(self) -> None:
         """Cancels the reply being written and all that wait."""
@@ -138,6 +154,9 @@ class ProcessEngine:
             residents=theirs.residents,
             n_snapshots=theirs.n_snapshots,
             n_snapshot_bytes=theirs.n_snapshot_bytes,
+            plan=theirs.plan,
+            n_evicted=theirs.n_evicted,
+            swap_s=theirs.swap_s,
         )
 
     def close(self) -> None:
@@ -267,6 +286,8 @@ class ProcessEngine:
         for message in messages:
             if message[0] == "refused":
                 self._refusal = message[1]
+            elif message[0] == "planned":
+                self._plan = message[1]
             elif message[0] == "ready":
                 self._changes += [message[2]] if message[2] and message[2] not in self._changes else []
             elif message[0] != "beat":
@@ -295,8 +316,9 @@ class ProcessEngine:
             calls, self._calls = list(self._calls.values()), {}
             # Whoever was being answered is told; with nobody being answered, whoever is first in line.
             concerned = [call for call in calls if call.is_started] or calls[:1]
-            death = Death(status, concerned[0].doing if concerned else "while it was idle", hung, self._refusal)
-            self._refusal = None
+            doing = concerned[0].doing if concerned else "while it was idle"
+            death = Death(status, doing, hung, self._refusal, self._plan)
+            self._refusal = self._plan = None
             change = ""
             if concerned and not self._is_closed:
                 self.options, change = safer(self.options, death)

@@ -56,6 +56,27 @@ class Slots:
         slot.is_busy = True
         return slot
 
+    def names_by_age(self) -> list[str]:
+        """The models in memory, least recently used first."""
+        used: dict[str, float] = {}
+        for resident in (resident for slot in self.all for resident in slot.residents.held()):
+            used[resident.name] = max(used.get(resident.name, 0.0), resident.used_at)
+        return sorted(used, key=lambda name: used[name])
+
+    def idle_with(self, mine: Session) -> list[Session]:
+        """Whose models may be touched by the owner of this session: it, and those that write nothing."""
+        return [slot.session for slot in self.all if slot.session is mine or not slot.is_busy]
+
+    @property
+    def n_evicted(self) -> int:
+        """Siblings freed for others, in all slots."""
+        return sum(slot.residents.n_evicted for slot in self.all)
+
+    @property
+    def swap_s(self) -> float:
+        """Seconds spent on loading again what had been freed."""
+        return sum(slot.residents.swap_s for slot in self.all)
+
     def model(self, name: str) -> Model:
         """A model's vocabulary and template, for whoever has no slot."""
         return self.all[0].residents.get(name).model

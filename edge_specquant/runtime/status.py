@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..placement.plan_types import PlacementPlan
+
 
 @dataclass(frozen=True, slots=True)
 class ResidentStatus:
@@ -22,7 +24,9 @@ class Status:
     """mode is "local" or "process"; pid is the engine's process (None when it is not running).
 
     n_waiting counts replies in line behind the one being written. n_restarts: how often the engine was started again
-    after it died. notices: what is not as the user would expect, a line each.
+    after it died. notices: what is not as the user would expect, a line each. plan: the placement in force with its
+    reasons and runners-up; None before the first reply, and where nothing could be planned. n_evicted: siblings freed
+    for others; swap_s: seconds that loading them again has cost so far.
     """
 
     mode: str
@@ -36,6 +40,9 @@ class Status:
     n_restarts: int = 0
     notices: tuple[str, ...] = ()
     log_path: str | None = None
+    plan: PlacementPlan | None = None
+    n_evicted: int = 0
+    swap_s: float = 0.0
 
     @property
     def n_bytes(self) -> int:

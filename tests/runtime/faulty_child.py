@@ -61,7 +61,7 @@ def main() -> int:
     phase, how, limit = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     from edge_specquant.engine.kv_cache import KVCache
     from edge_specquant.engine.model_drafter import ModelDrafter
-    from edge_specquant.runtime import child, local
+    from edge_specquant.runtime import child, local, variants
 
     n_drafts = [0]
 
@@ -76,7 +76,7 @@ def main() -> int:
     elif phase == "open":
         before(local, "Slots", lambda *_: True, how, limit)
     elif phase == "load":
-        before(local, "open_model", lambda *_: True, how, limit)
+        before(variants, "open_model", lambda *_: True, how, limit)
     elif phase == "prefill":
         before(KVCache, "_decode", lambda cache, tokens, *_: cache.n_past > 0 and len(tokens) > 20, how, limit)
     elif phase == "draft":

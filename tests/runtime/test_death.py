@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
+from runtime_rig import fake_plan
 
 from edge_specquant.runtime.death import Death, safer
 from edge_specquant.runtime.options import EngineOptions
@@ -44,3 +46,20 @@ def test_a_hang_and_an_exit_change_nothing_on_a_cpu() -> None:
     assert left.sentence == "the engine ended while it was idle (exit status 1)"
     assert safer(options, left) == (options, "")
     assert safer(EngineOptions(n_gpu_layers=5), hang)[0].n_gpu_layers == 0
+
+
+@posix
+def test_what_the_plan_had_put_on_a_gpu_or_made_smaller_counts() -> None:
+    plan = fake_plan("f16", None, n_ctx=2048)
+    away = replace(plan, target=replace(plan.target, n_gpu_layers=-1))
+    hang = Death(-9, "while answering", "gave no sign of life for 10 s", plan=away)
+    options, change = safer(EngineOptions(), hang)
+    assert options.n_gpu_layers == 0 and change == "nothing on the GPU"
+    assert safer(EngineOptions(n_gpu_layers=0), hang)[1] == ""
+    assert safer(EngineOptions(), replace(hang, plan=plan))[1] == ""
+    crash = Death(-signal.SIGSEGV, "while loading the model", plan=away)
+    assert "nothing on the GPU" in safer(EngineOptions(), crash)[1]
+    assert "GPU" not in safer(EngineOptions(), replace(crash, plan=plan))[1]
+    killed = Death(-9, "while answering", plan=plan)
+    smaller, _ = safer(EngineOptions(), killed)
+    assert (smaller.draft, smaller.n_ctx) == ("lookup", 1024)  # half of what the plan had, and it had no draft
