@@ -30,13 +30,17 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# Private-use characters that bracket a message's content through the template.
+_OPEN, _CLOSE = "\ue0f0", "\ue0f1"
+
+# A reply follows "Assistant:" as it was written, its own leading space included, so that its cells fit the next turn.
 PLAIN = (
-    "{% for m in messages %}{{ m['role'] | capitalize }}: {{ m['content'] }}\n{% endfor %}"
+    "{% for m in messages %}{{ m['role'] | capitalize }}:"
+    "{{ '' if m['role'] == 'assistant' and m['content'][:1] in [' ', '\n', '" + _OPEN + "'] else ' ' }}"
+    "{{ m['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 
-# Private-use characters that bracket a message's content through the template.
-_OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _MARKED = re.compile(f"{_OPEN}(.*?){_CLOSE}", re.DOTALL)
 _BRACKETS = re.compile(f"[{_OPEN}{_CLOSE}]")
 

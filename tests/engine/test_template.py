@@ -39,6 +39,17 @@ def test_no_template_falls_back_and_says_so() -> None:
     assert text_of(made.tokens(HELLO)) == "User: hello\nAssistant:"
 
 
+@pytest.mark.parametrize("said", [" hi there", "hi there"])
+def test_without_a_template_the_next_turn_begins_with_all_that_was_decoded(said: str) -> None:
+    made, ids = ChatTemplate(None, FakeVocab()), [ord(letter) for letter in said]
+    first = made.tokens(HELLO)
+    turns = [*HELLO, {"role": "assistant", "content": said}, {"role": "user", "content": "more"}]
+    second = made.tokens(turns, reply_ids=lambda _: ids)
+    assert second[: len(first) + len(ids)] == [*first, *ids]
+    typed = text_of(made.tokens(turns))
+    assert typed == f"User: hello\nAssistant: {said.strip()}\nUser: more\nAssistant:"
+
+
 def test_what_templates_expect_is_there() -> None:
     source = "{{ bos_token }}{{ strftime_now('%Y')[:2] }}{{ messages | tojson }}{{ eos_token }}"
     assert text_of(ChatTemplate(source, FakeVocab()).tokens(HELLO)).startswith('<control257>20[{"role": "user"')
