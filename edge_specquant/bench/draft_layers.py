@@ -34,7 +34,7 @@ _N_PROMPTS = 6
 _PROMPT_TOKENS = 64
 _REPLY_TOKENS = 48
 _N_TIMED = 24
-_N_ROUNDS = 3  # in which the winner and the plain draft are timed in turns
+_N_ROUNDS = 5  # in which two drafts are timed in turns
 _N_CTX = 256
 
 Say = Callable[[str], None]
@@ -43,7 +43,11 @@ Tokens = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A draft without some layers. tokens_per_s: of the pair, at its best fixed draft length; draft_s: one token."""
+    """A draft without some layers. tokens_per_s: of the pair, at its best fixed draft length; draft_s: one token.
+
+    While searching, draft_s is what the whole draft takes less a measured share for each layer: agreement decides, not
+    the noise of a short measurement. The winner is timed itself.
+    """
 
     dropped: tuple[int, ...]
     agreement: float
@@ -97,21 +101,24 @@ def search_layers(family: Family, target: str, draft: str, *, n_threads: int = 0
     n_layer = family.card(draft).n_layer
     with tempfile.TemporaryDirectory(prefix=".draft-layers-", dir=family.folder) as folder:
         trial = _Trial(family.path(draft), Path(folder), cases, curve, n_threads)
-        plain = trial.run(())
-        singles = []
+        say(f"{draft}: what a layer costs")
+        half = tuple(range(n_layer // 4, n_layer // 4 + max(1, n_layer // 2)))
+        whole_s, half_s = trial.times((), half)
+        layer_s = max(0.0, whole_s - half_s) / len(half)
+        tried: list[Candidate] = []
         for layer in range(n_layer):
             say(f"{draft}: without layer {layer} of {n_layer}")
-            singles.append(trial.run((layer,)))
-        harmless = [one.dropped[0] for one in sorted(singles, key=lambda one: -one.agreement)]
-        tried = list(singles)
+            tried.append(trial.run((layer,), whole_s - layer_s))
+        harmless = [one.dropped[0] for one in sorted(tried, key=lambda one: -one.agreement)]
         for n in _sizes(n_layer):
             say(f"{draft}: without {n} layers")
-            tried.append(trial.run(tuple(sorted(harmless[:n]))))
+            tried.append(trial.run(tuple(sorted(harmless[:n])), whole_s - n * layer_s))
             if tried[-1].tokens_per_s < 0.8 * max(one.tokens_per_s for one in tried):
                 break  # more layers only make it worse
         best = max(tried, key=lambda one: one.tokens_per_s)
         say(f"{draft}: the best again, in turns with all layers")
-        plain, best = trial.in_turns(plain.dropped, best.dropped)
+        whole_s, best_s = trial.times((), best.dropped)
+        plain, best = trial.run((), whole_s), trial.run(best.dropped, best_s)
     return Search(target, draft, plain, best, tuple(tried), 1.0 / curve.decode_s(1))
 
 
@@ -125,23 +132,20 @@ class _Trial:
     curve: CostCurve
     n_threads: int
 
-    def run(self, dropped: tuple[int, ...]) -> Candidate:
+    def run(self, dropped: tuple[int, ...], draft_s: float) -> Candidate:
+        """Agreement is measured, the time of a draft token given."""
         with self._open(dropped) as cache:
-            same = [_agreement(cache, prompt, reply) for prompt, reply in self.cases]
-            return self._judged(dropped, same, _step_s(cache, self.cases[0]))
+            return self._judged(dropped, [_agreement(cache, *case) for case in self.cases], draft_s)
 
-    def in_turns(self, *choices: tuple[int, ...]) -> list[Candidate]:
-        """Timed round by round, so that a machine that slows down slows all of them."""
+    def times(self, *choices: tuple[int, ...]) -> list[float]:
+        """Seconds a token, taken in turns: a machine that slows down slows all of them."""
         with contextlib.ExitStack() as stack:
             caches = [stack.enter_context(self._open(dropped)) for dropped in choices]
             times: list[list[float]] = [[] for _ in caches]
             for _ in range(_N_ROUNDS):
                 for found, cache in zip(times, caches, strict=True):
                     found.append(_step_s(cache, self.cases[0]))
-            return [
-                self._judged(dropped, [_agreement(cache, *case) for case in self.cases], median(found))
-                for dropped, cache, found in zip(choices, caches, times, strict=True)
-            ]
+        return [median(found) for found in times]
 
     def _judged(self, dropped: tuple[int, ...], same: Sequence[Sequence[bool]], draft_s: float) -> Candidate:
         def rate(n: int) -> float:

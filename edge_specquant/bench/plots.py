@@ -108,7 +108,16 @@ def _classes(figure: Figure, pictures: Pictures) -> None:
             found = one.by_class[name].speedup if name in one.by_class else None
             if found is not None:
                 at = place + (number - (len(summaries) - 1) / 2) * width
-                axes.bar(at, found.value, 0.92 * width, color=_colour(number), label=None if place else one.name)
+                axes.bar(
+                    at,
+                    found.value,
+                    0.92 * width,
+                    color=_colour(number),
+                    hatch=_hatch(number),
+                    edgecolor="white",
+                    linewidth=0.0,
+                    label=None if place else one.name,
+                )
                 if found.low is not None and found.high is not None:
                     axes.plot([at, at], [found.low, found.high], color="black", linewidth=1)
     axes.axhline(1.0, color=_MUTED, linewidth=1)
@@ -154,6 +163,11 @@ def _with_positions(pictures: Pictures) -> list[Summary]:
 
 def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
+
+
+def _hatch(number: int) -> str | None:
+    """Stripes once the colours are used up."""
+    return "////" if number >= len(COLOURS) else None
 
 
 def _bare(axes: Axes) -> Axes:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import PlanError, UsageError
+from ..gguf.skipped import SKIP
 from ..units import format_bytes
 from .budget import budget_of
 from .choice import Choice, best_choice
@@ -71,7 +72,8 @@ def _candidates(ordered: Sequence[Sibling], wish: Wish) -> tuple[Sequence[Siblin
     for name in (wish.target, wish.draft):
         if name not in (None, "none") and name not in by_name:
             raise UsageError(f"the family has no variant '{name}'; it has {', '.join(by_name)}")
-    targets = [by_name[wish.target]] if wish.target else ordered
+    whole = [sibling for sibling in ordered if sibling.name != SKIP] or ordered  # without layers it can only draft
+    targets = [by_name[wish.target]] if wish.target else whole
     if wish.draft == "none":
         return targets, ()
     return targets, [by_name[wish.draft]] if wish.draft else ordered
