@@ -43,10 +43,11 @@ def bench_ablation(
     """Measures every part alone. Raises FamilyError, EngineError, UsageError for an unknown policy."""
     settings = ablation_settings(family.variants, router_of(policy, family.variants))
     reference = alone(reference_of(family.variants)).name
+    begun_s = plan.clock()
     quality = _quality(family, options, cases, say)
     with open_workplace(family, options, say=say) as place:
         contestants = [*(place.contestant(setting) for setting in settings), *peers]
-        outcome = hold_race(contestants, cases, plan, say)
+        outcome = hold_race(contestants, cases, plan.left(begun_s), say)
         summaries = summarise(outcome, reference)
         routed = _routed_quality(settings, cases, quality, reference_of(family.variants))
         table = ablation_table(family.name, reference, summaries, {**quality, **routed})

@@ -31,10 +31,11 @@ def bench_full(
     peers: Sequence[Contestant] = (),
 ) -> Result:
     """Measures a family. Raises FamilyError, EngineError."""
+    begun_s = plan.clock()
     curves = cost_curves(family, options, say=say)
     with open_workplace(family, options, say=say) as place:
         contestants = [place.contestant(setting) for setting in full_settings(place.variants)]
-        outcome = hold_race([*contestants, *peers], cases, plan, say)
+        outcome = hold_race([*contestants, *peers], cases, plan.left(begun_s), say)
         memory = memory_points(place)
         floors = floors_s(place.siblings, place.bandwidth)
         return race_result(

@@ -35,6 +35,10 @@ class Plan:
     repeats: int | None = None
     clock: Callable[[], float] = time.perf_counter
 
+    def left(self, begun_s: float) -> Plan:
+        """What remains when something else was measured since begun_s (by the clock): half the budget at least."""
+        return replace(self, budget_s=max(0.5 * self.budget_s, self.budget_s - (self.clock() - begun_s)))
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

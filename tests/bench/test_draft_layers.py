@@ -123,5 +123,7 @@ def test_on_the_command_line(family: Family, tiny_gguf: Path) -> None:
     done = CliRunner().invoke(root, [*arguments, "--draft-layers", "0"])
     assert done.exit_code == 0 and "asked for" in done.output
     assert SKIP in Family.open("tiny").variants
+    searched = CliRunner().invoke(root, [*arguments, "--draft-layers", "auto"])
+    assert searched.exit_code == 0 and "agrees on" in searched.output
     wrong = CliRunner().invoke(root, [*arguments, "--draft-layers", "many"])
     assert wrong.exit_code != 0 and "--draft-layers" in str(wrong.output) + str(wrong.exception)

@@ -99,3 +99,12 @@ def test_replies_are_cut_where_one_pass_would_not_fit() -> None:
     world = World()
     run_all([world.contestant("A")], CASES, world.plan(budget_s=3.0, repeats=1))
     assert {n for _, _, n in world.log[1:]} == {100}  # a fixed number of repeats is what was asked for
+
+
+def test_what_else_was_measured_comes_off_the_budget() -> None:
+    now = [0.0]
+    plan = Plan(100.0, clock=lambda: now[0])
+    now[0] = 30.0
+    assert plan.left(0.0).budget_s == 70.0
+    now[0] = 500.0
+    assert plan.left(0.0).budget_s == 50.0  # half is the race's own
