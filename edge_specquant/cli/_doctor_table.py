@@ -26,12 +26,13 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         fits.add_row(variant, "none" if size is None else f"{size:g} billion parameters")
     console.print(fits)
     if diagnosis.families:
-        families = Table(
-            "family", "siblings", "where", "expected", "because", "next best", title="families", title_justify="left"
-        )
+        families = Table("family", "siblings", "where", "expected", title="families", title_justify="left")
         for report in diagnosis.families:
             families.add_row(*_family(report))
         console.print(families)
+        for report in diagnosis.families:
+            for line in _because(report):
+                console.print(Text(shown(line)))
     for sentence in diagnosis.advice:
         console.print(Text(f"improve: {shown(sentence)}"))
     mark = "ok" if diagnosis.can_chat else "not ok"
@@ -87,18 +88,19 @@ def _gpu(gpu: GpuProfile) -> str:
 
 def _family(report: FamilyReport) -> tuple[Text, ...]:
     if report.plan is None:
-        cells = (report.name, "—", report.problem or "", "—", "", "")
+        cells = (report.name, "—", report.problem or "", "—")
     else:
         plan = report.plan
         pair = plan.target.variant + (f" + {plan.draft.variant}" if plan.draft else "")
         source = "measured" if plan.is_calibrated else "estimated"
-        chosen = [each for each in plan.reasons if each.topic in ("target", "draft")]
-        cells = (
-            report.name,
-            pair,
-            f"{plan.mode}, {plan.n_ctx} tokens",
-            f"{format_rate(plan.predicted_tokens_per_s)}, {source}",
-            "; ".join(each.reason for each in chosen),
-            "; ".join(each.runner_up for each in chosen if each.runner_up),
-        )
+        rate = f"{format_rate(plan.predicted_tokens_per_s)}, {source}"
+        cells = (report.name, pair, f"{plan.mode}, {plan.n_ctx} tokens", rate)
     return tuple(Text(shown(cell)) for cell in cells)
+
+
+def _because(report: FamilyReport) -> Iterator[str]:
+    """Why these siblings, and what came second."""
+    for each in report.plan.reasons if report.plan else ():
+        if each.topic in ("target", "draft"):
+            second = f"; next best: {each.runner_up}" if each.runner_up else ""
+            yield f"{report.name}, {each.topic} {each.choice}: {each.reason}{second}"

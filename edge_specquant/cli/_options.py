@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..config import load_settings
+from ..config.settings import KV_TYPES
 from ..errors import GrammarError, UsageError
 from ..params import ACCEPT_RULES, CONTROLLERS, MAX_DRAFT, SamplingParams, SpeculationParams
 from ..request import MAX_LOGPROBS, ON_FULL
@@ -53,6 +54,7 @@ _ENGINE_FLAGS = (
     click.option("--batch", "n_batch", type=click.IntRange(1), help="Tokens decoded at once in a prefill."),
     click.option("--threads", "n_threads", type=click.IntRange(0), help="Threads; 0 is the engine's choice."),
     click.option("--gpu-layers", "n_gpu_layers", type=int, help="Layers on the GPU; -1 is all."),
+    click.option("--kv", "kv_type", type=click.Choice(KV_TYPES), help="KV cache type (default: the plan's)."),
     click.option("--objective", type=click.Choice(["speed", "energy"]), help="What drafts save: time, or joules."),
 )
 
@@ -112,7 +114,9 @@ def take_engine(flags: dict[str, Any]) -> EngineOptions:
     """Removes the engine flags and builds their options."""
     from ..runtime import EngineOptions
 
-    engine = _settings(flags, "engine", ("n_ctx", "n_batch", "n_threads", "n_gpu_layers", "objective")).engine
+    engine = _settings(
+        flags, "engine", ("n_ctx", "n_batch", "n_threads", "n_gpu_layers", "objective", "kv_type")
+    ).engine
     return EngineOptions(
         n_ctx=engine.n_ctx,
         n_batch=engine.n_batch,
@@ -120,6 +124,8 @@ def take_engine(flags: dict[str, Any]) -> EngineOptions:
         n_gpu_layers=engine.n_gpu_layers,
         objective=engine.objective,
         use_kernel=engine.use_kernel,
+        kv_type=engine.kv_type,
+        use_mmap=None if engine.use_mmap else False,
     )
 
 

@@ -93,6 +93,8 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
             n_gpu_layers=settings.engine.n_gpu_layers,
             objective=settings.engine.objective,
             use_kernel=settings.engine.use_kernel,
+            kv_type=settings.engine.kv_type,
+            use_mmap=None if settings.engine.use_mmap else False,
             target=settings.chat.target,
             draft=settings.chat.draft,
             n_parallel=settings.server.parallel or setup.default_parallel(opened),

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+KV_TYPES = ("f32", "f16", "q8_0", "q4_0")
+
 
 def _setting(default: object, meaning: str, *, choices: Sequence[str] = (), is_secret: bool = False) -> Any:
     return field(default=default, metadata={"meaning": meaning, "choices": tuple(choices), "is_secret": is_secret})
@@ -23,8 +25,8 @@ class EngineSettings:
     n_batch: int | None = _setting(None, "tokens decoded at once in a prefill")
     n_threads: int | None = _setting(None, "threads of a decode")
     n_gpu_layers: int | None = _setting(None, "layers on the GPU; 0 is none")
-    kv_type: str | None = _setting(None, "weight type of the KV cache", choices=("f32", "f16", "q8_0", "q4_0"))
-    use_mmap: bool = _setting(True, "map model files instead of reading them")
+    kv_type: str | None = _setting(None, "weight type of the KV cache", choices=KV_TYPES)
+    use_mmap: bool = _setting(True, "map model files instead of reading them, where the plan does")
     use_kernel: bool = _setting(True, "compute products by the compiled kernel where it is faster than the engine")
     objective: str = _setting("speed", "what drafts are to save: time, or joules", choices=("speed", "energy"))
     rpc: str | None = _setting(None, "llama.cpp RPC servers, host:port, separated by commas")
@@ -91,7 +93,7 @@ class TuiSettings:
 
     theme: str | None = _setting(None, "a Textual theme")
     origins: bool = _setting(False, "colour tokens by who proposed them")
-    panel: bool = _setting(False, "show the side panel at start")
+    panel: bool = _setting(True, "show the side panel at start; as it was left, where nothing is set")
 
 
 @dataclass(frozen=True, slots=True)
