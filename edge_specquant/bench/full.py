@@ -37,6 +37,7 @@ def bench_full(
         contestants = [place.contestant(setting) for setting in full_settings(place.variants)]
         outcome = hold_race([*contestants, *peers], cases, plan.left(begun_s), say)
         memory = memory_points(place)
+        place.measure_again()
         floors = floors_s(place.siblings, place.bandwidth)
         return race_result(
             "full",
