@@ -1,4 +1,7 @@
-"""Turns, edits, regenerations, branches and cancels on the real engine: each reply is that of a fresh runtime."""
+"""Turns, edits, regenerations, branches and cancels on the real engine: each reply is that of a fresh runtime.
+
+Strict, because the conversation passes 512 cells, where the engine's attention differs between one token and several.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ LONG = "Here is a text that is longer than one batch of this engine, to be read 
 @pytest.mark.parametrize("draft", ["lookup", "q4"])
 def test_each_reply_is_that_of_a_fresh_runtime(tiny_family: Family, draft: str) -> None:
     options = EngineOptions(calibrate=False, n_ctx=1024, n_batch=64, n_threads=1, snapshot_bytes=1 << 20)
-    fields = {"target": "f16", "sampling": GREEDY, "max_tokens": 16, "speculation": SpeculationParams(draft, 3)}
+    fields = {"target": "f16", "sampling": GREEDY, "max_tokens": 16, "speculation": SpeculationParams(draft, 3, strict=True)}
     main = Conversation("Be brief.")
     with Runtime.local(tiny_family.folder, options) as runtime:
 
