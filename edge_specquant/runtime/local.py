@@ -84,6 +84,7 @@ class LocalEngine:
         self._planning = threading.Lock()
         self._switching = threading.Lock()
         self._template: ChatTemplate | None = None
+        self._template_of: Model | None = None
         self._reply_tokens = ReplyTokens()
         self.notices: list[str] = []
 
@@ -283,8 +284,8 @@ class LocalEngine:
         model = held[-1].model if held else self._slots.model(self.siblings(request)[0])
         if request.raw:
             return with_bos(model.vocab.tokenize(request.prompt or "", parse_special=True), model.vocab)
-        if self._template is None:
-            self._template = ChatTemplate(model.chat_template, model.vocab)
+        if self._template is None or self._template_of is not model:  # a vocabulary goes with its model
+            self._template, self._template_of = ChatTemplate(model.chat_template, model.vocab), model
         known: dict[str, Any] = {"tools": list(request.tools)} if request.tools else {}
         return self._template.tokens(
             request.as_messages(), reply_ids=lambda message: self._reply_tokens.find(message, model.vocab), **known

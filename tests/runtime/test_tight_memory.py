@@ -1,4 +1,4 @@
-"""A real engine whose process may not have enough memory for the plan: it answers with the next smaller one."""
+"""A real engine with little memory: it answers by the next smaller plan, and by siblings that come and go."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from runtime_rig import GREEDY, drained
 
 from edge_specquant.gguf.family import Family
+from edge_specquant.params import SpeculationParams
+from edge_specquant.request import Request
+from edge_specquant.runtime import Conversation, EngineOptions, Runtime
+from edge_specquant.runtime.local import LocalEngine
+from edge_specquant.runtime.planned import planner_of
 
 _MEBIBYTES = 410  # F16 of the demo takes 258 and 180 of KV cells at 8192 tokens, 90 at 4096
 
@@ -57,3 +64,31 @@ def test_an_allocation_that_fails_is_answered_by_the_next_smaller_plan(demo_fami
     assert found["plan"]["draft"] is None
     assert found["notices"][0] == "memory for f16 could not be had: no draft now"
     assert f"context of {found['plan']['n_ctx']} tokens now" in found["notices"][-1]
+
+
+@pytest.mark.parametrize("n_parallel", [1, 2])
+def test_siblings_that_make_room_for_each_other_answer_as_if_alone(tiny_family: Family, n_parallel: int) -> None:
+    options = EngineOptions(calibrate=False, n_ctx=256, n_threads=1, n_parallel=n_parallel)
+    make = planner_of(tiny_family, options)
+    tight = LocalEngine(tiny_family, options, make_plan=lambda wish: replace(make(wish), n_budget=1))
+    roomy = LocalEngine(tiny_family, options)
+    answers: list[list[str]] = []
+    for engine in (tight, roomy):
+        conversation, texts = Conversation("Be brief."), []
+        with Runtime(tiny_family, options, engine) as runtime:
+            for target in ("f16", "q8", "q4", "f16", "f16", "q8"):
+                reply = runtime.chat(
+                    conversation,
+                    "Go on.",
+                    target=target,
+                    sampling=GREEDY,
+                    max_tokens=8,
+                    speculation=SpeculationParams(draft="none"),
+                )
+                texts.append(drained(reply)[0])
+                names = [resident.name for resident in engine.status().residents]
+                assert names == [target] or engine is roomy
+                assert runtime.tokens(Request(prompt="x"))
+        answers.append(texts)
+    assert answers[0] == answers[1]
+    assert tight.status().n_evicted >= 4 and roomy.status().n_evicted == 0
