@@ -68,4 +68,4 @@ def _verdict(each: Certificate) -> str:
             f"exact under --strict: all widths from {each.min_width} on compute the same bits; "
             f"without it only ties closer than {each.near_tie:.2g} can flip"
         )
-    return f"near-ties closer than {each.near_tie:.2g} can flip; --strict decodes those again at width 1"
+    return f"near-ties closer than {each.near_tie:.2g} can flip; --strict decodes token by token, without a draft"

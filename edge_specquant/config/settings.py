@@ -53,7 +53,7 @@ class ChatSettings:
     n_draft: int | None = _setting(None, "draft tokens a round; none lets the controller decide")
     controller: str = _setting("goodput", "who decides the draft length")
     accept: str = _setting("match", "how drafts are judged", choices=("match", "rejection"))
-    strict: bool = _setting(False, "decode near-ties again at width 1")
+    strict: bool = _setting(False, "decode only at widths that compute the same bits")
 
 
 @dataclass(frozen=True, slots=True)

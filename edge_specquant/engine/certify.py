@@ -3,7 +3,7 @@
 A kernel may add in another order when a batch is wider: a row's logits can depend on the width it was decoded at,
 and a greedy reply on how it was drafted. `certify` decodes the same tokens at every width and compares. Where all
 widths from some `min_width` on agree bit for bit, a run that never decodes narrower depends on model and prompt alone.
-Where they do not, near-ties below `near_tie` are the only rows that can flip; strict decodes those again at width 1.
+Where they do not, near-ties below `near_tie` are the only rows that can flip; a strict run then decodes token by token.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ longest common prefix is reused. Knows nothing of text or files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..errors import ContextError, GrammarError, ModelLoadError, VocabularyError
@@ -123,6 +123,7 @@ class Session:
         self.notices = []
         model, target = self._cache(plan.target, plan)
         self._targets.add(plan.target)
+        plan = self._strictly(plan, model, target)
         if not plan.speculation.strict:  # who knows which widths wrote a snapshot's cells
             self.notices += self._snapshots.prepare(plan.target, target, plan.prompt, can_truncate=model.can_truncate)
         costs = self._costs(plan)
@@ -141,7 +142,6 @@ class Session:
         if plan.earlier_reply and model.can_truncate:
             redo = RedoDrafter(plan.earlier_reply, drafter)
             drafter, controller = redo, RedoController(redo, controller, widest)
-        near_tie = self._strict(plan, model, target)
         job = Job(
             prompt=plan.prompt,
             target=target,
@@ -155,7 +155,6 @@ class Session:
             on_prefill=plan.on_prefill,
             n_logprobs=plan.n_logprobs,
             n_prompt_logprobs=plan.n_prompt_logprobs,
-            near_tie=near_tie,
             n_keep=plan.n_keep,
             on_round=self._traces.recorder(plan.target, self._n_bytes) if self._traces else None,
         )
@@ -334,18 +333,23 @@ class Session:
             self._known_costs[key] = made
         return made
 
-    def _strict(self, plan: ReplyPlan, model: Model, target: KVCache) -> float | None:
-        """Sets the narrowest width; returns the near-tie threshold where widths alone cannot make it exact."""
-        if not plan.speculation.strict or not model.can_truncate:
+    def _strictly(self, plan: ReplyPlan, model: Model, target: KVCache) -> ReplyPlan:
+        """Sets the widths of a reply. A strict one keeps to those that agree; where none do, the same forwards are made
+        whatever came before: the whole prompt, then token by token.
+        """
+        if not plan.speculation.strict:
             target.keep_widths(1, None)
-            return None
-        certificate = self._certificate(plan.target, model, target)
-        if certificate.min_width is None:
-            target.keep_widths(1, None)
-            self.notices.append("strict: no two widths agree bit for bit here; near-ties are decoded again at width 1")
-            return certificate.near_tie
-        target.keep_widths(max(_NARROWEST, certificate.min_width), max(WIDTHS))
-        return None
+            return plan
+        min_width = self._certificate(plan.target, model, target).min_width if model.can_truncate else None
+        if min_width is not None:
+            target.keep_widths(max(_NARROWEST, min_width), max(WIDTHS))
+            return plan
+        target.keep_widths(1, max(WIDTHS))
+        target.truncate(0)
+        if plan.draft != "none":
+            self.notices.append("strict: no two widths agree bit for bit here, so nobody drafts")
+        speculation = replace(plan.speculation, n_draft=0, pad=False)
+        return replace(plan, draft="none", earlier_reply=(), speculation=speculation)
 
 
 def require_same_vocabulary(target: Model, draft: Model) -> None:

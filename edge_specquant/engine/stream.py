@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from ..errors import AbortedError, PromptTooLongError, UsageError
 from ..native.protocol import Logits, Vocab
 from .draft import NOTHING, Draft, Drafter
@@ -33,7 +31,6 @@ class Job:
 
     width: tokens a verify batch needs -> tokens it is padded to (the cheapest width at or above).
     on_round: sees each finished round (a recorder).
-    near_tie: greedy rows whose top two logits are closer are decoded again at width 1 (strict, without certificate).
     n_prompt_logprobs: the prompt's tokens are scored, with so many alternatives each; its cells are made anew.
     n_keep: when the context is full, keep so many leading tokens and the newer half of the rest, and go on; None stops.
     """
@@ -51,7 +48,6 @@ class Job:
     width: Callable[[int], int] = lambda n: n
     n_logprobs: int | None = None
     n_prompt_logprobs: int | None = None
-    near_tie: float | None = None
     n_keep: int | None = None
     on_round: Callable[[RoundRecord], None] | None = None
     history: list[int] = field(default_factory=list)
@@ -197,22 +193,10 @@ class _Run:
             self.position,
             accept=job.accept,
             eog_tokens=job.sampler.eog_tokens,
-            recheck=None if job.near_tie is None or len(rows) == 1 else self._recheck,
             n_logprobs=job.n_logprobs,
         )
         self.position += len(verdict.tokens)
         return verdict
-
-    def _recheck(self, i: int, row: Logits) -> Logits | None:
-        """Row i again at width 1 when its top two are a near-tie (the cells after it go; the draft ends there)."""
-        second, first = np.partition(row, -2)[-2:]
-        if first - second >= (self.job.near_tie or 0.0):
-            return None
-        target = self.job.target
-        known = target.tokens[: len(self.history) + i]
-        target.truncate(len(known) - 1)
-        fresh: Logits = target.extend(known[target.n_past :], 1)[0]
-        return fresh
 
     def _shift(self) -> None:
         """Forgets the older half of what is not to be kept; caches follow by their common prefix."""

@@ -7,7 +7,6 @@ min(1, p(x)/q(x)), else the next token is drawn from the normalised max(0, p - q
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,8 +16,6 @@ from .draft import Draft
 from .events import TokenLogprobs
 from .prompt_scores import raw_logprobs
 from .sampling import Distribution, TokenSampler, draw, hashed_uniform
-
-Recheck = Callable[[int, Logits], Logits | None]
 
 LOGPROB_FLOOR = -9999.0  # stands for "impossible" where JSON has no -inf, as in OpenAI's interface
 
@@ -30,13 +27,12 @@ _ACCEPT_STREAM, _RESIDUAL_STREAM = 0x5EED_ACCE, 0x5EED_0DD5
 class Verdict:
     """tokens: the accepted draft tokens, then the target's next one. n_accepted counts the draft's.
 
-    ended: the last token ends the reply. rechecked: a near-tie was decoded again, so the rows after it are void.
+    ended: the last token ends the reply.
     """
 
     tokens: tuple[int, ...]
     n_accepted: int
     ended: bool = False
-    rechecked: bool = False
     logprobs: tuple[TokenLogprobs, ...] = ()
 
 
@@ -48,20 +44,17 @@ def verify(
     *,
     accept: str = "match",
     eog_tokens: frozenset[int] = frozenset(),
-    recheck: Recheck | None = None,
     n_logprobs: int | None = None,
 ) -> Verdict:
     """Judges a draft of n tokens by n + 1 rows (n + 1, n_vocab); row i is the target's answer at position + i.
 
-    `sampler.accept` is called for every token of the verdict and no other. recheck(i, row) may return a fresh row for
-    position i, after which later rows are void. n_logprobs asks for log-probabilities with so many alternatives.
+    `sampler.accept` is called for every token of the verdict and no other. n_logprobs asks for log-probabilities with
+    so many alternatives.
     """
     by_rejection = accept == "rejection" and draft.distributions is not None and not sampler.params.greedy
     tokens: list[int] = []
     logprobs: list[TokenLogprobs] = []
     for i, row in enumerate(rows):
-        fresh = recheck(i, row) if recheck else None
-        row = row if fresh is None else fresh
         proposed = draft.tokens[i] if i < len(draft.tokens) else None
         if by_rejection and proposed is not None and draft.distributions is not None:
             p = sampler.distribution(row)
@@ -73,9 +66,8 @@ def verify(
         sampler.accept(token)
         tokens.append(token)
         stands = token == proposed
-        if token in eog_tokens or fresh is not None or not stands:
-            ended, rechecked = token in eog_tokens, fresh is not None
-            return Verdict(tuple(tokens), i + stands, ended=ended, rechecked=rechecked, logprobs=tuple(logprobs))
+        if token in eog_tokens or not stands:
+            return Verdict(tuple(tokens), i + stands, ended=token in eog_tokens, logprobs=tuple(logprobs))
     return Verdict(tuple(tokens), len(tokens) - 1, logprobs=tuple(logprobs))
 
 

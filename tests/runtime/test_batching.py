@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from runtime_rig import GREEDY, FakeEngine, drained, fake_runtime, greedy_fake
 
+from edge_specquant.engine.certify import Certificate
 from edge_specquant.gguf.family import Family
 from edge_specquant.native.model import NativeModel
 from edge_specquant.native.protocol import Chunk, ContextParams
 from edge_specquant.params import SamplingParams, SpeculationParams
 from edge_specquant.request import Request
 from edge_specquant.runtime import EngineOptions, Runtime
+from edge_specquant.runtime.measured import Measured
 
 PROMPTS = ["a" * 30, "b" * 200, "c", "d" * 90, "e" * 400, "f" * 33]
 
@@ -172,6 +174,23 @@ def test_strict_replies_in_company_are_bit_for_bit_those_of_a_lone_run(tiny_fami
         asks: list[Callable[[], None]] = [partial(ask, i) for i in range(len(strict))]
         together([*asks, *(partial(accompany, request) for request in company)])
         assert [got[i] for i in range(len(strict))] == wanted
+
+
+def test_without_widths_that_agree_a_strict_reply_does_not_know_what_came_before(
+    tiny_family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Measured, "certificate", lambda *_: Certificate(1, None, 0.0, ()))
+    speculation = SpeculationParams("q4", 3, strict=True)
+    requests = [
+        Request(prompt=f"one long beginning, then {letter}", target="q4", max_tokens=30, speculation=speculation)
+        for letter in "abc"
+    ]
+    requests = [replace(request, sampling=GREEDY) for request in requests]
+    with Runtime.local(tiny_family.folder, EngineOptions(calibrate=False, n_ctx=256, n_threads=1)) as runtime:
+        first = [_tokens_and_logprobs(runtime, request) for request in requests]
+        assert "nobody drafts" in " ".join(runtime.notices)
+        for i in (2, 2, 0, 1, 1):
+            assert _tokens_and_logprobs(runtime, requests[i]) == first[i]
 
 
 def _tokens_and_logprobs(runtime: Runtime, request: Request) -> list[tuple[int, float]]:

@@ -46,11 +46,14 @@ Spoken = list[dict[str, Any]]
 
 def lead_at_first_difference(solo: Spoken, other: Spoken) -> float | None:
     """How far the best token led where the answers part, in log-probability; None where they are the same."""
-    for ours, theirs in zip(solo, other, strict=False):
-        if ours["token"] != theirs["token"]:
-            first, second = (top["logprob"] for top in ours["top_logprobs"])
-            return float(first - second)
-    return None if len(solo) == len(other) else float("inf")
+    n_same = next((i for i, (a, b) in enumerate(zip(solo, other, strict=False)) if a["token"] != b["token"]), None)
+    if n_same is None:
+        if len(solo) == len(other):
+            return None
+        n_same = min(len(solo), len(other))  # one of them ended here, and an end is not listed
+    there = (solo if len(solo) > n_same else other)[n_same]
+    first, second = (top["logprob"] for top in there["top_logprobs"])
+    return float(first - second)
 
 
 class Soak:
