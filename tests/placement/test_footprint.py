@@ -37,8 +37,9 @@ def engine_figures(path: Path, shape: ContextShape) -> dict[str, float]:
     params.no_alloc, params.load_mode = True, lib.LLAMA_LOAD_MODE_NONE
     model = lib.llama_model_load_from_file(str(path).encode(), params)
     native = lib.llama_context_default_params()
-    native.n_ctx, native.n_batch, native.n_ubatch = shape.n_ctx, shape.n_batch, shape.n_batch
-    native.n_outputs_max, native.swa_full = shape.max_rows, shape.swa_full
+    native.n_ctx, native.n_batch, native.n_ubatch = shape.n_ctx * shape.n_seq, shape.n_batch, shape.n_batch
+    native.n_seq_max, native.kv_unified = shape.n_seq, shape.n_seq > 1  # as native/context.py asks for them
+    native.n_outputs_max, native.swa_full = shape.n_rows, shape.swa_full
     native.type_k, native.type_v = _TYPES[shape.type_k], _TYPES[shape.type_v]
     native.flash_attn_type = 1 if shape.flash_attention else 0
     context = lib.llama_init_from_model(model, native)
@@ -63,6 +64,7 @@ def engine_figures(path: Path, shape: ContextShape) -> dict[str, float]:
         ContextShape(8192, "q4_0", "q4_0", n_batch=128),
         ContextShape(4096, flash_attention=False),
         ContextShape(16384, swa_full=False),
+        ContextShape(2048, n_seq=4),
     ],
     ids=str,
 )
