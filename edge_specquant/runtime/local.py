@@ -182,6 +182,8 @@ class LocalEngine:
                 yield event
         finally:
             routed = [self._routed.notice] if self._routed.notice else []
+            if not plan.draft_is_wish and (refusal := self.planned.refusal(plan.target)):
+                routed.append(refusal)
             self.notices = [*self.planned.notices, *slot.session.notices, *routed]
             self._remember(plan, "".join(texts), ids)
 

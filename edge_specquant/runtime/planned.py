@@ -100,6 +100,13 @@ class Planned:
         with self._lock:
             return self.plan_for(None) if self._key is None else self._plans.get(self._key)
 
+    def refusal(self, target: str) -> str:
+        """Why no sibling drafts for this target, where one was refused because it would lose; else ""."""
+        plan = self.plan_for(target)
+        found = next((each for each in plan.reasons if each.topic == "draft"), None) if plan else None
+        was_refused = plan is not None and plan.draft is None and found is not None and found.runner_up is not None
+        return found.reason if found is not None and was_refused else ""
+
     # -- what it decides, under what the user said --------------------------------------------------------------------
 
     def layers(self, variant: str) -> tuple[int, Sequence[float]]:

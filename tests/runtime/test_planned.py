@@ -6,12 +6,12 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from runtime_rig import fake_plan
+from runtime_rig import drained, fake_plan, fake_runtime
 
 from edge_specquant.errors import PlanError
 from edge_specquant.gguf.family import Family
 from edge_specquant.placement.ladder import MAX_RETRIES
-from edge_specquant.placement.plan_types import PlacementPlan, Wish
+from edge_specquant.placement.plan_types import Decision, PlacementPlan, Wish
 from edge_specquant.request import Request
 from edge_specquant.runtime.options import EngineOptions
 from edge_specquant.runtime.planned import Planned, planner_of, wished_draft
@@ -149,6 +149,21 @@ def test_the_plan_chooses_who_answers_and_who_drafts(tiny_family: Family) -> Non
     assert choose_siblings(tiny_family, said, nobody, planned.plan_for) == ("q4", "q8")
     unfit = choose_siblings(tiny_family, options, Request(prompt="x", target="q4"), planned.plan_for)
     assert unfit == ("q4", "lookup")  # nothing can be planned for it, but it was asked for
+
+
+def test_a_losing_pair_is_refused_in_words() -> None:
+    reason = "q8 with the draft q4 would be slower than q8 alone here"
+    refused = Decision("draft", "none", reason, "q4 at 9 tok/s against 10 tok/s")
+    small = Decision("draft", "none", "no smaller sibling fits beside the target")
+    planned = by(fake_plan("q8", None, reasons=(refused,)), fake_plan("q4", None, reasons=(small,)))
+    assert planned.refusal("q8") == reason
+    assert planned.refusal("q4") == planned.refusal("f16") == ""
+    runtime, _ = fake_runtime(
+        EngineOptions(calibrate=False), make_plan=lambda _: fake_plan("f16", None, reasons=(refused,))
+    )
+    with runtime:
+        drained(runtime.generate(Request(prompt="x", max_tokens=2)))
+        assert runtime.notices == [reason]
 
 
 def test_threads_draft_and_parallel_replies_are_wished_for() -> None:
