@@ -109,6 +109,7 @@ def _methods(variants: Mapping[str, object], reference: str) -> Iterator[Method]
     draft = SpeculationParams(draft="q4", n_draft=GAMMA, controller="fixed")
     if NESTED in variants:
         nested = SpeculationParams(draft=BASE, n_draft=GAMMA, controller="fixed")
+        yield Method("BitNest's target AR, nested here", "W4+4", alone(NESTED))
         yield Method("BitNest, nested here", "W4 -> W4+4", Setting(f"{BASE} -> {NESTED}", NESTED, nested))
     if "q8" in variants:
         yield Method("BitNest's pair, two files", "W4 -> W8", Setting("q4 -> q8", "q8", draft))
@@ -187,7 +188,9 @@ def _memory(place: Workplace, reference: str) -> tuple[MemoryPoint, ...]:
         if "q4" in place.variants:
             points.append(MemoryPoint("q4 -> q8, two files", n_ctx, eight + place.memory_bytes("q4", n_ctx)))
         if NESTED in place.variants:
-            points.append(MemoryPoint("nested, draft inside", n_ctx, place.memory_bytes(NESTED, n_ctx)))
+            second = place.memory_bytes(BASE, n_ctx) - place.siblings[BASE].n_bytes  # the draft's own cells and buffers
+            both = place.memory_bytes(NESTED, n_ctx) + second
+            points.append(MemoryPoint("nested with its draft inside", n_ctx, both))
         points.append(MemoryPoint("q8 with an 8-bit KV cache (a nested draft needs no more weights)", n_ctx, eight_kv8))
     return tuple(points)
 
