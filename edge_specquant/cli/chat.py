@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..config import load_settings
 from ._options import generation_flags, take_engine, take_request_fields
 
 _WEB_DRIVER = "TEXTUAL_DRIVER"  # set by textual-serve for the program it shows in a browser
@@ -28,10 +29,12 @@ def command(
     """Talk with FAMILY (default: the one last used). A NO_COLOR, dumb or absent terminal gets the plain chat."""
     if web:
         _serve(port)
-    elif plain or screen_reader or needs_plain(os.environ, sys.stdin.isatty() and sys.stdout.isatty()):
-        _talk_plainly(family or "demo", system, flags)
+        return
+    chat = load_settings({"chat.family": family, "chat.system": system}).settings.chat
+    if plain or screen_reader or needs_plain(os.environ, sys.stdin.isatty() and sys.stdout.isatty()):
+        _talk_plainly(chat.family or "demo", chat.system or None, flags)
     else:
-        _talk_full_screen(family, system, flags)
+        _talk_full_screen(chat.family, chat.system or None, flags)
 
 
 def needs_plain(environment: Mapping[str, str], is_terminal: bool) -> bool:
@@ -42,7 +45,6 @@ def needs_plain(environment: Mapping[str, str], is_terminal: bool) -> bool:
 
 
 def _talk_plainly(family: str, system: str | None, flags: dict[str, Any]) -> None:
-    from ..config import load_settings
     from ..printable import shown
     from ..runtime import Runtime
     from ..store import open_store

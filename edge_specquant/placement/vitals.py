@@ -5,10 +5,15 @@ Gives Vitals; a figure the machine does not offer is None and stays None. Knows 
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .board import read_board, read_jetson
+from .gpu_vitals import GpuVitals
+from .power_meters import find_meter
 from .readings import Readings
 
 _GPU_LOADS = (
@@ -20,7 +25,7 @@ _GPU_LOADS = (
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Loads in per cent of the whole, the hottest sensor in °C, watts of the whole board or GPU, RAM in bytes."""
+    """Loads in per cent, the hottest sensor in °C, watts of what the best meter here sees, RAM in bytes."""
 
     cpu_percent: float | None = None
     gpu_percent: float | None = None
@@ -32,9 +37,12 @@ class Vitals:
 class VitalsReader:
     """Reads again and again; keeps what it needs between readings (the CPU load is since the last one)."""
 
-    def __init__(self, root: Path = Path("/")) -> None:
+    def __init__(self, root: Path = Path("/"), load_nvml: Callable[[], Any] | None = None) -> None:
         self._root = root
         self._is_jetson = read_jetson(Readings(root), read_board(Readings(root))) is not None
+        self._gpu = GpuVitals(load_nvml)
+        self._meter = None if self._is_jetson else find_meter(root, uses_gpu=True, load_nvml=load_nvml)[0]
+        self._energy: tuple[float, float] | None = None
         _cpu_percent()
 
     def read(self) -> Vitals:
@@ -42,15 +50,28 @@ class VitalsReader:
         readings = Readings(self._root)
         jetson = read_jetson(readings, read_board(readings)) if self._is_jetson else None
         zones = [celsius for _, celsius in jetson.temperatures] if jetson else _temperatures(readings)
+        hottest_gpu = self._gpu.temperature_c()
+        zones += [hottest_gpu] if hottest_gpu is not None else []
+        gpu_percent = _gpu_percent(readings)
         # The input rail carries all others; adding them up would count watts twice.
         rails = [rail.power_w for rail in jetson.rails] if jetson else []
         return Vitals(
             cpu_percent=_cpu_percent(),
-            gpu_percent=_gpu_percent(readings),
+            gpu_percent=self._gpu.percent() if gpu_percent is None else gpu_percent,
             temperature_c=max(zones, default=None),
-            power_w=max(rails, default=None),
+            power_w=max(rails, default=None) if jetson else self._power_w(time.monotonic()),
             n_process_bytes=_process_bytes(),
         )
+
+    def _power_w(self, now: float) -> float | None:
+        """Watts; of a counter of joules, the mean since the last reading."""
+        value = self._meter.read() if self._meter is not None else None
+        if value is None or self._meter is None or not self._meter.counts_joules:
+            return value
+        before, self._energy = self._energy, (now, value)
+        if before is None or now <= before[0]:
+            return None
+        return (value - before[1]) / (now - before[0])
 
 
 def _temperatures(readings: Readings) -> list[float]:

@@ -5,8 +5,8 @@ Takes ChatSettings; everything heavy happens in threads, so that the first key i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,11 +17,12 @@ from textual.screen import Screen
 
 from ..errors import EdgeSpecQuantError
 from ..store import Store
-from . import choices, preferences, stopping
+from . import choices, own_presets, preferences, stopping
 from .dialogue import Dialogue, RequestFields
 from .engine import Engine, Opener
 from .news import Counted, EngineNews, Loading, NoFamily, Ready, Trouble
 from .preferences import Preferences
+from .presets import PRESETS
 from .screens.chat import ChatScreen
 from .screens.conversation_screen import NARROW_CELLS, WIDE_CELLS
 from .screens.keys import Keys
@@ -38,7 +39,10 @@ VITALS_EVERY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """family None: the one last used. The three functions are called in threads, once the screen is up."""
+    """family None: the one last used. The three functions are called in threads, once the screen is up.
+
+    looks: fields of Preferences that a settings file or the environment decides; they win over what was remembered.
+    """
 
     opener: Opener
     open_store: Callable[[], Store]
@@ -46,6 +50,8 @@ class ChatSettings:
     family: str | None = None
     system: str | None = None
     preferences_path: Path | None = None
+    presets_path: Path | None = None
+    looks: Mapping[str, Any] = field(default_factory=dict)
     read_vitals: Callable[[], Callable[[], Vitals]] | None = None
 
 
@@ -63,8 +69,9 @@ class ChatApp(App[None]):
     def __init__(self, settings: ChatSettings) -> None:
         super().__init__()
         self._settings = settings
-        self.preferences: Preferences = preferences.load(settings.preferences_path)
+        self.preferences: Preferences = replace(preferences.load(settings.preferences_path), **settings.looks)
         self.chat = ChatScreen()
+        self.chat.presets_path = settings.presets_path or own_presets.default_path()
         self._engine: Engine | None = None
         self._store: Store | None = None
         self._interrupted = False
@@ -81,11 +88,11 @@ class ChatApp(App[None]):
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember(theme=theme.name))
         self.chat.origins = self.preferences.show_origins
         self.chat.set_class(not self.preferences.show_stats, "no-stats")
-        self.chat.show_state("starting", busy=True)
         # Heavy imports in a thread still share the interpreter: the first screen comes before them.
         self.call_after_refresh(self._start_threads)
 
     def _start_threads(self) -> None:
+        self.chat.show_state("starting", busy=True)
         self._engine = Engine(self._settings.opener, self.chat.post_message)
         self.run_worker(self._start, thread=True, group="start")
 
@@ -115,9 +122,13 @@ class ChatApp(App[None]):
         if family is not None:
             self._open(family, False)
         self.chat.opening = family is not None
-        dialogue = Dialogue(store, self._settings.request_fields, self._settings.system)
+        own = own_presets.load(self.chat.presets_path)
+        presets = (*PRESETS, *own.presets)
+        dialogue = Dialogue(store, self._settings.request_fields, self._settings.system, presets)
         self.chat.begin(dialogue, Turns(self._engine, dialogue))
         self.chat.draw_title()
+        if own.problem:
+            self.chat.complain(own.problem, is_error=False)
 
     def _vitals_reader(self, read: Callable[[], Vitals]) -> Callable[[], None]:
         def look() -> None:
@@ -220,9 +231,9 @@ class ChatApp(App[None]):
         self.exit()
 
     def get_key_display(self, binding: Binding) -> str:
-        """'^L' and 'Esc': a lower-case l is not to be told from a one."""
+        """'^L' and 'Esc': a lower-case l is not to be told from a one. Letters alone stay as they are pressed."""
         shown = super().get_key_display(binding)
-        return shown.upper() if shown.startswith("^") else shown[:1].upper() + shown[1:]
+        return shown.upper() if shown.startswith("^") else shown.capitalize() if len(shown) > 1 else shown
 
     def release(self) -> None:
         """For after `run`, when the terminal is a person's again: ends the engine and closes the store."""

@@ -33,8 +33,15 @@ class Version:
 class Dialogue:
     """The conversation on show. `conversation` is None until the first message is sent."""
 
-    def __init__(self, store: Store, request_fields: RequestFields, system: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        request_fields: RequestFields,
+        system: str | None = None,
+        presets: Sequence[Preset] = PRESETS,
+    ) -> None:
         self.store = store
+        self.presets = tuple(presets)
         self.conversation: Conversation | None = None
         self.preset: Preset = PRESETS[0]
         self._fields = request_fields
@@ -68,7 +75,7 @@ class Dialogue:
     def open(self, conversation_id: int) -> None:
         """Puts a stored conversation on show. Raises StoreError."""
         self.conversation = self.store.conversation(conversation_id)
-        self.preset = preset_named(str(self.conversation.preset.get("name", "")))
+        self.preset = preset_named(str(self.conversation.preset.get("name", "")), self.presets)
         self.system = self.conversation.system
 
     def set_preset(self, preset: Preset, system: str) -> None:

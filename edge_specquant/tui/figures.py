@@ -5,7 +5,6 @@ A figure that is not known is absent, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,9 +42,20 @@ def sections(
     return [Section(title, tuple(rows)) for title, rows in found if rows]
 
 
-def accepted_over_time(reply: Reply | None, n_points: int = 60) -> Sequence[float]:
-    """Draft tokens accepted in each of the last rounds."""
-    return [float(n) for n in reply.accepted_by_round[-n_points:]] if reply else []
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Round by round, the newest last: draft tokens proposed (n_draft) and accepted."""
+
+    drafted: tuple[float, ...] = ()
+    accepted: tuple[float, ...] = ()
+
+
+def last_rounds(reply: Reply | None, n_points: int = 30) -> Rounds:
+    """The last rounds of a reply; nothing when nothing was drafted in any of them."""
+    if reply is None:
+        return Rounds()
+    drafted = tuple(map(float, reply.drafted_by_round[-n_points:]))
+    return Rounds(drafted, tuple(map(float, reply.accepted_by_round[-n_points:]))) if any(drafted) else Rounds()
 
 
 def _speed(reply: Reply | None, stats: SpeculationStats | None, now: float) -> Rows:
@@ -81,7 +91,7 @@ def _route(facts: FamilyFacts | None, end: ReplyEnd | None) -> Rows:
     else:
         return []
     if end and end.stats and end.stats.n_draft_reason:
-        rows.append(("n_draft", end.stats.n_draft_reason))
+        rows.append(("", end.stats.n_draft_reason))
     notices = (*(facts.notices if facts else ()), *(end.notices if end else ()))
     return rows + [("", notice) for notice in dict.fromkeys(notices)]
 

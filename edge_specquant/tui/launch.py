@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..config import load_settings
 from ..store import Store
 from .app import ChatApp, ChatSettings
 from .engine import runtime_opener
@@ -34,11 +35,20 @@ def settings_for(
         family=family,
         system=system,
         read_vitals=read_vitals,
+        looks=looks(),
     )
 
 
+def looks() -> dict[str, Any]:
+    """What settings say of the looks; what they do not say is as it was left. Raises SettingsError."""
+    loaded = load_settings()
+    tui = loaded.settings.tui
+    values = {"theme": tui.theme, "show_origins": tui.origins, "show_stats": tui.panel}
+    names = {"theme": "tui.theme", "show_origins": "tui.origins", "show_stats": "tui.panel"}
+    return {look: value for look, value in values.items() if loaded.origins[names[look]] != "default"}
+
+
 def _open_store() -> Store:
-    from ..config import load_settings
     from ..store import open_store
 
     return open_store(load_settings().settings.store)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,6 +53,6 @@ PRESETS = (
 )
 
 
-def preset_named(name: str) -> Preset:
+def preset_named(name: str, presets: Sequence[Preset] = PRESETS) -> Preset:
     """The preset, or the default one for a name that is no longer known."""
-    return next((preset for preset in PRESETS if preset.name == name), PRESETS[0])
+    return next((preset for preset in presets if preset.name == name), PRESETS[0])

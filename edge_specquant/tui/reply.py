@@ -41,10 +41,12 @@ class Reply:
     tokens: list[int] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     accepted_by_round: list[int] = field(default_factory=list)
+    drafted_by_round: list[int] = field(default_factory=list)
     first_at: float | None = None
     prefill: tuple[int, int] | None = None
     _stamps: deque[tuple[float, int]] = field(default_factory=deque)
     _in_round: int = 0
+    _drafted: int = 0
     _pending_kind: str = "target"
 
     def take(self, events: Iterable[TokenEvent], now: float) -> list[Run]:
@@ -53,6 +55,7 @@ class Reply:
         n_before = self.n_tokens
         for event in events:
             if event.token_id is not None:
+                self._drafted = event.n_draft or self._drafted
                 self._count(event.token_id, kind_of(event.origin), now)
             if event.text:
                 _join(fresh, self._pending_kind, shown(event.text))
@@ -97,7 +100,8 @@ class Reply:
         self._pending_kind = kind
         if kind == "target":
             self.accepted_by_round.append(self._in_round)
-            self._in_round = 0
+            self.drafted_by_round.append(self._drafted)
+            self._in_round = self._drafted = 0
         else:
             self._in_round += 1
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from edge_specquant.cli.chat import needs_plain
 from edge_specquant.engine.events import TokenEvent
-from edge_specquant.errors import EdgeSpecQuantError
+from edge_specquant.errors import EdgeSpecQuantError, UsageError
 from edge_specquant.params import SamplingParams
-from edge_specquant.tui import preferences
+from edge_specquant.tui import own_presets, preferences
 from edge_specquant.tui.attachments import Attachment, read_attachment, with_attachments
 from edge_specquant.tui.dialogue import title_of
-from edge_specquant.tui.figures import sections
+from edge_specquant.tui.figures import Rounds, last_rounds, sections
 from edge_specquant.tui.presets import PRESETS
 from edge_specquant.tui.redo import judge_for
 from edge_specquant.tui.reply import Reply, footnote, runs_of
@@ -132,3 +132,28 @@ def test_where_the_full_screen_would_be_wrong(environment: dict[str, str], is_te
 def test_a_title_is_one_short_line(text: str) -> None:
     title = title_of(text)
     assert len(title) <= 48 and len(title.splitlines()) <= 1
+
+
+def test_presets_of_ones_own_are_read_and_added(tmp_path: Path) -> None:
+    path = tmp_path / "presets.toml"
+    assert own_presets.load(path) == own_presets.OwnPresets()
+    system = 'Say "ahoy"\nand \\ \x7f 海.'
+    own_presets.add(path, "a pirate [x]", system)
+    path.write_text(path.read_text(encoding="utf-8") + '\n[warm]\ntemperature = 1.5\n[bad]\nheat = "x"\n', "utf-8")
+    own = own_presets.load(path)
+    assert [preset.name for preset in own.presets] == ["a pirate [x]", "warm"]
+    assert own.presets[0].system == system and own.presets[1].sampling == {"temperature": 1.5}
+    assert "[bad] heat" in own.problem
+    for name in ("", "code", "warm"):
+        with pytest.raises(UsageError):
+            own_presets.add(path, name, "x")
+    path.write_text("[[", encoding="utf-8")
+    assert "passed over" in own_presets.load(path).problem
+
+
+def test_rounds_are_told_by_the_first_token_of_each() -> None:
+    reply = Reply(1, 0.0)
+    rounds = [("a", None, "target"), ("b", 3, "q4"), ("c", None, "q4"), ("d", None, "target"), ("e", 2, "target")]
+    reply.take([TokenEvent(text, 1, who, n_draft=n) for text, n, who in rounds], 1.0)
+    assert last_rounds(reply) == Rounds((0.0, 3.0, 2.0), (0.0, 2.0, 0.0))
+    assert last_rounds(Reply(1, 0.0)) == last_rounds(None) == Rounds()

@@ -35,11 +35,11 @@ from .message_actions import MessageActions
 HINTS = Content.assemble(
     ("edge_specquant\n", "bold $text-primary"),
     "a precise model answers, its small siblings draft\n\n",
-    ("Enter", "$text-accent"), " sends   ",
-    ("Ctrl+J", "$text-accent"), " new line   ",
-    ("Ctrl+L", "$text-accent"), " conversations\n",
-    ("Ctrl+P", "$text-accent"), " commands and themes   ",
-    ("F1", "$text-accent"), " all keys",
+    ("Enter   ", "$text-accent"), "send              \n",
+    ("Ctrl+J  ", "$text-accent"), "new line          \n",
+    ("Ctrl+L  ", "$text-accent"), "conversations     \n",
+    ("Ctrl+P  ", "$text-accent"), "commands, themes  \n",
+    ("F1      ", "$text-accent"), "all keys          ",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from textual.widgets import Static
 from ...errors import EdgeSpecQuantError
 from ...printable import shown
 from ...store import Message
+from .. import own_presets
 from ..attachments import Attachment, read_attachment, with_attachments
 from ..presets import Preset
 from ..widgets.prompt import Prompt
@@ -95,7 +96,13 @@ class Composing:
         """Asks for a preset and a system prompt."""
         if self._screen.has_begun:
             dialogue = self._screen.dialogue
-            self._screen.app.push_screen(PresetWindow(dialogue.preset, dialogue.system), self._preset_chosen)
+            window = PresetWindow(dialogue.presets, dialogue.preset, dialogue.system, self._keep_preset)
+            self._screen.app.push_screen(window, self._preset_chosen)
+
+    def _keep_preset(self, name: str, system: str) -> Preset:
+        preset = own_presets.add(self._screen.presets_path, name, system)
+        self._screen.dialogue.presets += (preset,)
+        return preset
 
     def _preset_chosen(self, chosen: tuple[Preset, str] | None) -> None:
         if chosen is not None:

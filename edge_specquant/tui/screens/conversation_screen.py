@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from ...printable import shown
 from ...store import Message
-from .. import figures
+from .. import figures, own_presets
 from ..dialogue import Dialogue
 from ..news import FamilyFacts
 from ..redo import Redo, judge_for
@@ -41,6 +41,7 @@ class ConversationScreen(Screen[None]):
         super().__init__()
         self.facts: FamilyFacts | None = None
         self.vitals: Vitals | None = None
+        self.presets_path = own_presets.default_path()
         self.origins = False
         self.opening = True  # a family is on its way, so what is sent may wait for it
         self._dialogue: Dialogue | None = None
@@ -145,7 +146,7 @@ class ConversationScreen(Screen[None]):
         if panel.display and self._turns is not None:
             turns = self._turns
             found = figures.sections(self.facts, turns.reply, turns.last_end, self.vitals, turns.clock())
-            panel.show(found, figures.accepted_over_time(turns.reply))
+            panel.show(found, figures.last_rounds(turns.reply))
 
     def coloured(self, message: Message) -> bool:
         """Whether an answer is drawn in the colours of who wrote it; a redo always is."""

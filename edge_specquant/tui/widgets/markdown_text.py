@@ -1,7 +1,8 @@
 """Markdown of a model's answer: nothing in it is obeyed. HTML and console markup are text, links copy themselves.
 
 Takes text whose control characters are already visible. An answer is drawn in chapters of a few dozen blocks each:
-only the last one is laid out again when text arrives, so the cost of a token does not grow with the answer.
+only the last one is drawn again when text arrives. A layout visits every widget though, so chapters well above the end
+are one plain widget each until the answer is whole (`settle`): the cost of a token does not grow with the answer.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from markdown_it.token import Token
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Label, Markdown, Static
 from textual.widgets._markdown import MarkdownBlock, MarkdownFence
 
 _LINE_BREAKS = re.compile("[\u2028\u2029]")  # str.splitlines breaks there and Markdown does not: lines would go astray
-CHAPTER_BLOCKS = 24
+CHAPTER_BLOCKS = 12
+LIVE_CHAPTERS = 2
 PLAIN_CODE_CHARS = 6000  # a longer fence stays plain: colouring reads all of it, every time
 
 
@@ -82,7 +85,10 @@ class Chapter(Markdown):
 class AnswerMarkdown(Vertical):
     """A whole answer; `write` adds to its end."""
 
-    DEFAULT_CSS = "AnswerMarkdown { height: auto; }"
+    DEFAULT_CSS = """
+    AnswerMarkdown { height: auto; }
+    AnswerMarkdown > Static { height: auto; padding: 0 2 1 2; }
+    """
 
     def __init__(self, text: str = "") -> None:
         super().__init__()
@@ -102,15 +108,16 @@ class AnswerMarkdown(Vertical):
         if len(self._last.children) > CHAPTER_BLOCKS:
             await self._turn_page()
 
+    async def settle(self) -> None:
+        """No more text comes: chapters that became plain are Markdown again."""
+        for text, part in zip(tuple(self._texts), tuple(self.children), strict=True):
+            if not isinstance(part, Chapter):
+                await self._replace(part, Chapter(text))
+
     @property
     def source(self) -> str:
         """The text on show."""
         return "".join(self._texts)
-
-    @property
-    def code_blocks(self) -> list[str]:
-        """The code of every fenced block, in order."""
-        return [block.code for block in self.query(MarkdownFence)]
 
     async def _turn_page(self) -> None:
         """The block that is still growing moves to a chapter of its own."""
@@ -122,6 +129,15 @@ class AnswerMarkdown(Vertical):
         with self.app.batch_update():
             await old.children[-1].remove()
             await self.mount(self._last)
+        if len(self.children) > LIVE_CHAPTERS + 1:
+            place = len(self.children) - LIVE_CHAPTERS - 2
+            text = self._texts[place].rstrip("\n")
+            await self._replace(self.children[place], Static(text, markup=False))
+
+    async def _replace(self, old: Widget, new: Widget) -> None:
+        async with self.batch():
+            await self.mount(new, after=old)
+            await old.remove()
 
 
 def _parser() -> MarkdownIt:

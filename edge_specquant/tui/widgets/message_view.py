@@ -16,6 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message as TextualMessage
+from textual.timer import Timer
 from textual.widgets import Static
 
 from ...printable import shown
@@ -27,6 +28,7 @@ from .origin_text import OriginText, with_departure
 
 LONG_MESSAGE_CHARS = 4000
 _SHORTEST_WAIT_S = 0.05
+_LONGEST_WAIT_S = 1.0
 _COST_FACTOR = 4.0
 _ENDS = {"interrupted": "stopped", "error": "failed", "streaming": ""}
 
@@ -76,6 +78,7 @@ class MessageView(Vertical, can_focus=True):
         self._drawing = asyncio.Lock()
         self._waiting: list[Run] = []
         self._next_at = 0.0
+        self._late: Timer | None = None
         self._runs: list[Run] = runs_of(message.text, message.record)
         self._head = Static(self._head_text(), classes="head", markup=False)
         self._foot = Static("", classes="foot", markup=False)
@@ -106,11 +109,15 @@ class MessageView(Vertical, can_focus=True):
         self._waiting += runs
         if time.monotonic() >= self._next_at and not self._drawing.locked():
             await self._draw_waiting()
+        else:
+            self._draw_later()
 
     async def finish(self, message: Message) -> None:
         """The reply is whole: draws what was held back, and its figures."""
         self.message = message
         await self._draw_waiting()
+        if isinstance(self._body, AnswerMarkdown):
+            await self._body.settle()
         self._head.update(self._head_text())
         self.set_foot(footnote(message.record))
 
@@ -138,7 +145,7 @@ class MessageView(Vertical, can_focus=True):
     @property
     def code_blocks(self) -> list[str]:
         """The fenced blocks of an answer."""
-        return self._body.code_blocks if isinstance(self._body, AnswerMarkdown) else _fenced(self.message.text)
+        return _fenced(self._body.source if isinstance(self._body, AnswerMarkdown) else self.message.text)
 
     def action_want(self, what: str) -> None:
         """Reports a key."""
@@ -167,7 +174,18 @@ class MessageView(Vertical, can_focus=True):
     def _drawn(self, begun: float) -> None:
         """The screen shows it: laying out counts as drawing."""
         ended = time.monotonic()
-        self._next_at = ended + max(_SHORTEST_WAIT_S, _COST_FACTOR * (ended - begun))
+        self._next_at = ended + min(max(_SHORTEST_WAIT_S, _COST_FACTOR * (ended - begun)), _LONGEST_WAIT_S)
+        self._draw_later()
+
+    def _draw_later(self) -> None:
+        """What was held back is drawn even if nothing more comes: an engine may pause in mid-sentence."""
+        if self._waiting and self._late is None and self._next_at < math.inf:
+            self._late = self.set_timer(max(_SHORTEST_WAIT_S, self._next_at - time.monotonic()), self._draw_late)
+
+    async def _draw_late(self) -> None:
+        self._late = None
+        if self._waiting:
+            await self._draw_waiting()
 
     def _make_body(self) -> Static | AnswerMarkdown | OriginText:
         if not self.answers:

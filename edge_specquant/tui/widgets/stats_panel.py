@@ -10,9 +10,10 @@ from textual.content import Content
 from textual.widgets import Sparkline, Static
 
 from ...printable import shown
-from ..figures import Section
+from ..figures import Rounds, Section
 from .origin_text import LEGEND
 
+ROUNDS = (("drafted", "n_draft, round by round"), ("accepted", "accepted of it"))
 _LABEL_CELLS = 16
 
 
@@ -23,37 +24,40 @@ class StatsPanel(VerticalScroll, can_focus=False):
     StatsPanel { width: 36; max-width: 50%; padding: 1 1 0 2; background: $surface;
                  border-left: vkey $surface-lighten-1; }
     StatsPanel > Static { height: auto; }
-    StatsPanel > #rounds-title { color: $text-accent; text-style: bold; margin-top: 1; }
+    StatsPanel > .rounds-title { color: $foreground 60%; margin-top: 1; }
     StatsPanel > Sparkline { height: 2; margin: 0 1 0 0; }
-    StatsPanel > Sparkline > .sparkline--max-color { color: $success; }
-    StatsPanel > Sparkline > .sparkline--min-color { color: $success 50%; }
+    StatsPanel > #drafted > .sparkline--max-color { color: $primary; }
+    StatsPanel > #drafted > .sparkline--min-color { color: $primary 50%; }
+    StatsPanel > #accepted > .sparkline--max-color { color: $success; }
+    StatsPanel > #accepted > .sparkline--min-color { color: $success 50%; }
     StatsPanel > #legend { margin-top: 1; display: none; }
     StatsPanel.origins > #legend { display: block; }
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._drawn: tuple[tuple[Section, ...], tuple[float, ...]] | None = None
+        self._drawn: tuple[tuple[Section, ...], Rounds] | None = None
 
     def compose(self) -> ComposeResult:
-        """Figures, the sparkline, the legend of colours."""
+        """Figures, the sparklines, the legend of colours."""
         yield Static("", id="figures", markup=False)
-        yield Static("accepted by round", id="rounds-title", markup=False)
-        yield Sparkline([], summary_function=max, id="rounds")
+        for name, title in ROUNDS:
+            yield Static(title, classes="rounds-title", markup=False)
+            yield Sparkline([], summary_function=max, id=name)
         yield Static(LEGEND, id="legend")
 
-    def show(self, sections: Sequence[Section], rounds: Sequence[float]) -> None:
+    def show(self, sections: Sequence[Section], rounds: Rounds) -> None:
         """Draws anew, if anything changed: over a slow line an idle screen is silent."""
-        drawn = (tuple(sections), tuple(rounds))
+        drawn = (tuple(sections), rounds)
         if drawn == self._drawn:
             return
         self._drawn = drawn
         self.query_one("#figures", Static).update(_content(sections))
-        has_rounds = any(rounds)
-        self.query_one("#rounds-title").display = has_rounds
-        sparkline = self.query_one(Sparkline)
-        sparkline.display = has_rounds
-        sparkline.data = list(rounds)
+        self.query(".rounds-title").set(display=bool(rounds.drafted))
+        for name, values in (("drafted", rounds.drafted), ("accepted", rounds.accepted)):
+            sparkline = self.query_one(f"#{name}", Sparkline)
+            sparkline.display = bool(rounds.drafted)
+            sparkline.data = list(values)
 
 
 def _content(sections: Sequence[Section]) -> Content:
