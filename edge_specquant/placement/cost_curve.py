@@ -57,4 +57,7 @@ def _between(points: Sequence[int], values: Sequence[float], at: float) -> float
     right = min(max(bisect_left(points, at), 1), len(points) - 1)
     left = right - 1
     share = (at - points[left]) / (points[right] - points[left])
-    return max(values[left] + share * (values[right] - values[left]), 0.0) if share > 0 else values[0]
+    if share <= 0:
+        return values[0]
+    beyond = values[left] + share * (values[right] - values[left])
+    return max(beyond, values[right]) if share > 1 else beyond  # a falling end is a stalled measurement, not a promise

@@ -31,6 +31,13 @@ def test_widths_and_depths_are_interpolated() -> None:
     assert FOURS.decode_s(1, 200) == pytest.approx(3.0)
 
 
+def test_a_stalled_measurement_promises_nothing_for_free() -> None:
+    """Width 1 was measured while the machine stood still: what lies beyond the last point costs as much as that."""
+    stalled = CostCurve((1, 4), (32,), ((3.0, 0.1),))
+    assert [stalled.decode_s(width) for width in (1, 4, 5, 49)] == pytest.approx([3.0, 0.1, 0.1, 0.1])
+    assert CostCurve((1,), (0, 100), ((1.0,), (0.5,))).decode_s(1, 500) == 0.5
+
+
 def test_the_cheapest_width_is_at_or_above() -> None:
     assert [FOURS.cheapest_width(w) for w in (1, 2, 3, 4, 5, 8, 20)] == [1, 4, 4, 4, 5, 8, 20]
 
