@@ -7,6 +7,7 @@ what the quota pays for.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
@@ -180,7 +181,11 @@ def _from_psutil(readings: Readings, quota: float | None, engine_features: str |
         return CpuProfile(None, None, None, None, None, None, quota, isa)
     import psutil
 
-    physical = psutil.cpu_count(logical=False)
+    try:
+        physical = psutil.cpu_count(logical=False)
+    except OSError as error:  # Linux in a container without /proc
+        readings.note("cpu.model", f"{error.filename} cannot be read")
+        return CpuProfile(None, os.cpu_count(), None, os.cpu_count(), None, os.cpu_count(), quota, isa)
     model = _sysctl("machdep.cpu.brand_string") or platform.processor() or None
     fast = _sysctl("hw.perflevel0.physicalcpu")
     n_big = int(fast) if fast and fast.isdigit() else physical
