@@ -19,7 +19,8 @@ LONG = "Here is a text that is longer than one batch of this engine, to be read 
 @pytest.mark.parametrize("draft", ["lookup", "q4"])
 def test_each_reply_is_that_of_a_fresh_runtime(tiny_family: Family, draft: str) -> None:
     options = EngineOptions(calibrate=False, n_ctx=1024, n_batch=64, n_threads=1, snapshot_bytes=1 << 20)
-    fields = {"target": "f16", "sampling": GREEDY, "max_tokens": 16, "speculation": SpeculationParams(draft, 3, strict=True)}
+    speculation = SpeculationParams(draft, 3, strict=True)
+    fields = {"target": "f16", "sampling": GREEDY, "max_tokens": 16, "speculation": speculation}
     main = Conversation("Be brief.")
     with Runtime.local(tiny_family.folder, options) as runtime:
 
