@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ..errors import EngineError, EngineMissingError
+from ..extras import pip_install
 
 START_TIMEOUT_S = 180.0
 CHILD = "edge_specquant.bench.peer_child"
@@ -107,7 +108,7 @@ class ServerProcess:
 def llama_server(settings: ServerSettings) -> ServerProcess:
     """llama.cpp's server. Raises EngineMissingError without xllamacpp."""
     if importlib.util.find_spec("xllamacpp") is None:
-        raise EngineMissingError('xllamacpp is not installed; pip install --only-binary=:all: "edge-specquant[peer]"')
+        raise EngineMissingError(f"xllamacpp is not installed; {pip_install('peer')} --only-binary=:all:")
     command = [sys.executable, "-m", CHILD, settings.as_json()]
     return ServerProcess(command, f"llama.cpp's server on {settings.model.name}")
 

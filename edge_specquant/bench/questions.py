@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, UsageError
+from ..extras import pip_install
 from ..routing.jsonl import read_objects
 
 KINDS = ("mmlu", "gsm8k", "alpaca")
@@ -97,7 +98,7 @@ def _read_parquet(path: Path) -> Sequence[Mapping[str, Any]]:
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:
-        raise FileError(f'{path} needs pyarrow: pip install "edge-specquant[parquet]", or give JSONL') from error
+        raise FileError(f"{path} needs pyarrow: {pip_install('parquet')}, or give JSONL") from error
     try:
         records: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ..extras import pip_install
 from ..gguf.atomic import write_text_whole
 from .document import write_document
 from .result import Result
@@ -21,7 +22,7 @@ def write_report(folder: Path, result: Result) -> tuple[str, ...]:
     try:
         from .plots import draw
     except ImportError:
-        left_out.append('no plots: matplotlib is missing; pip install "edge-specquant[bench]"')
+        left_out.append(f"no plots: matplotlib is missing; {pip_install('bench')}")
     else:
         pictures = draw(folder, result)
     for table in result.tables:

@@ -58,11 +58,12 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
     SIGHUP reads the settings again; SIGTERM ends when running answers have ended.
     """
     from ..errors import SetupError
+    from ..extras import pip_install
 
     try:
         from ..server import logs, serve, setup
     except ImportError as error:
-        raise SetupError(f"the server needs '{error.name}'; run: pip install 'edge-specquant[server]'") from error
+        raise SetupError(f"the server needs '{error.name}'; run: {pip_install('server')}") from error
     from ..gguf.convert import ensure_family
     from ..runtime import EngineOptions, Runtime
     from ._progress import step_progress

