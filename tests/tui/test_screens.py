@@ -176,7 +176,7 @@ def test_an_answer_on_its_way_looks_as_it_did(name: str, size: tuple[int, int]) 
                 reply = chat.screen.turns.reply
                 assert reply is not None
                 await chat.until(lambda: reply.n_tokens == len(said))
-                await chat.until(lambda: "16" in chat.text)
+                await chat.until(lambda: re.search(r"f16 +│ 16", chat.text) is not None)  # the last of what was said
                 reply.first_at = None
                 reply._stamps.clear()
                 chat.screen.show_state("42.0 tok/s", busy=True)
