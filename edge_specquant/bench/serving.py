@@ -77,9 +77,10 @@ def bench_server(
             drive(entrant.measure, never_asked(cases, 1, 10_000), 1)
         for round_ in range(plan.repeats):
             for level in plan.levels:
-                questions = never_asked(cases, plan.n_requests, asked)
-                asked += plan.n_requests
                 for entrant in entrants if round_ % 2 == 0 else entrants[::-1]:
+                    # Each its own: our entrants are one server, and would find each other's prompts in its cache.
+                    questions = never_asked(cases, plan.n_requests, asked)
+                    asked += plan.n_requests
                     run = drive(entrant.measure, questions, level)
                     runs.setdefault((entrant.name, level), []).append(run)
                     say(f"{entrant.name}, {level} clients: {run.tokens_per_s:.1f} tokens/s")
