@@ -89,6 +89,12 @@ class Mixer:
         assert job.rows is not None
         return job.rows
 
+    def company(self, seq: int) -> int:
+        """How many other sequences decoded with the last batches."""
+        recent = time.perf_counter() - 3 * self._last_s - _MAX_WAIT_S
+        with self._changed:
+            return sum(other != seq and seen > recent for other, seen in self._last_seen.items())
+
     def alone(self, act: Callable[[Context], bool]) -> bool:
         """Calls the engine while no batch runs."""
         with self._engine:
@@ -207,6 +213,10 @@ class SequenceContext:
         if n_past + len(tokens) > self.n_ctx:
             raise ContextFullError(f"{n_past} + {len(tokens)} tokens do not fit a context of {self.n_ctx}; raise --ctx")
         return self._mixer.decode(Chunk(tokens, n_past, n_rows, self._seq))
+
+    def company(self) -> int:
+        """How many other sequences share the batches just now."""
+        return self._mixer.company(self._seq)
 
     def decode_mixed(self, chunks: Sequence[Chunk]) -> list[Logits]:
         """One chunk after the other: a sequence has nobody to mix with."""

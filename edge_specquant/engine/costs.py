@@ -5,7 +5,7 @@ Without a calibration it starts from a plain guess and learns. Pure. Knows nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 _GUESSED_FIRST_S = 0.05
@@ -45,6 +45,9 @@ class Costs:
     """The target's and the drafts' curves. `observe_*` keep them honest while the machine's speed drifts.
 
     Every width has its own correction; widths never run share the average one.
+
+    company() tells how many other replies share the batches. With others a cost is what this reply's tokens add to a
+    batch that runs anyway, by the curve: whole batches, as a clock sees them, would make every draft look free.
     """
 
     def __init__(self, target: Curve | None = None, drafts: Mapping[str, Curve] | None = None) -> None:
@@ -57,6 +60,7 @@ class Costs:
         self.is_calibrated = target is not None
         self._tables: dict[tuple[str, int], list[float]] = {}
         self._padded: dict[int, int] = {}
+        self.company: Callable[[], int] = lambda: 0
 
     def knows(self, source: str) -> bool:
         """Whether both the target's and this draft's curve were measured."""
@@ -68,7 +72,10 @@ class Costs:
         return self._n_alone >= _ALONE_SEEN
 
     def verify_s(self, width: int, n_past: int) -> float:
-        """Seconds of a target forward of `width` tokens."""
+        """Seconds of a target forward of `width` tokens; in company, this reply's part of it."""
+        others = self.company()
+        if others:
+            return self._part_s("", self._target, width, n_past, others)
         return self._base_s("", self._target, width, n_past) * self._by_width.get(width, self._overall)
 
     def padded(self, width: int) -> int:
@@ -83,6 +90,9 @@ class Costs:
         if source == "lookup":
             return 0.0
         curve = self._drafts.get(source)
+        others = self.company()
+        if curve is not None and others:
+            return self._part_s(source, curve, width, n_past, others)
         if curve is None:
             seconds = self._base_s("", self._target, width, n_past) / 2
         else:
@@ -91,8 +101,10 @@ class Costs:
 
     def observe_verify(self, width: int, n_past: int, seconds: float, *, is_plain: bool = False) -> None:
         """A target forward took so long; is_plain: it wrote one token without a draft."""
-        factor = seconds / self._base_s("", self._target, width, n_past)
         self._n_alone += is_plain
+        if self.company():
+            return  # the clock saw everybody's tokens
+        factor = seconds / self._base_s("", self._target, width, n_past)
         known = self._by_width.get(width)
         if known is None and not self._by_width:
             self._overall = factor
@@ -101,12 +113,19 @@ class Costs:
 
     def observe_draft(self, source: str, n_drafted: int, n_past: int, seconds: float) -> None:
         """n draft tokens took so long together."""
+        if self.company():
+            return
         expected = n_drafted * self.draft_s(source, 1, n_past) / self._draft_factor.get(source, self._overall)
         if expected <= 0:
             return
         factor = seconds / expected
         known = self._draft_factor.get(source, factor)
         self._draft_factor[source] = known + _MEMORY * (factor - known)
+
+    def _part_s(self, source: str, curve: Curve, width: int, n_past: int, others: int) -> float:
+        """A fair share of a batch of one token each, and all of what further tokens add to it."""
+        each = self._base_s(source, curve, others + 1, n_past)
+        return self._base_s(source, curve, others + width, n_past) - each + each / (others + 1)
 
     def _base_s(self, source: str, curve: Curve, width: int, n_past: int) -> float:
         """The uncorrected curve, tabulated per stretch of context: the controller asks dozens of times a round."""
