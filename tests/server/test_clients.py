@@ -99,8 +99,12 @@ def test_stream_that_is_closed_frees_the_engine(client: OpenAI) -> None:  # D1
     for _, _chunk in zip(range(3), stream, strict=False):
         pass
     stream.close()
-    after = ask(client, max_tokens=1, messages=[{"role": "user", "content": "Count to 1000."}])
-    assert after.usage.prompt_tokens_details.cached_tokens >= after.usage.prompt_tokens - 1
+
+    def cached() -> bool:
+        after = ask(client, max_tokens=1, messages=[{"role": "user", "content": "Count to 1000."}])
+        return bool(after.usage.prompt_tokens_details.cached_tokens >= after.usage.prompt_tokens - 1)
+
+    assert cached() or cached()  # the first may come before the server has seen the close, and takes another slot
 
 
 def test_clients_at_once_get_their_solo_answers(client: OpenAI) -> None:  # D2
