@@ -146,8 +146,8 @@ def cost_curves(
 
 def open_sibling(family: Family, name: str, options: EngineOptions) -> Model:
     """A model of its own, outside any runtime; the siblings of a nested pair are computed as a runtime does."""
-    if name in (BASE, NESTED):
-        return nested_open.open_sibling(family, name, n_gpu_layers=options.n_gpu_layers or 0)
+    if name == NESTED:
+        return nested_open.open_any(family.path(name))
     layers = options.n_gpu_layers or 0
     return open_model(
         family.path(name),

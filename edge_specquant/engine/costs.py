@@ -46,8 +46,9 @@ class Costs:
 
     Every width has its own correction; widths never run share the average one.
 
-    company() tells how many other replies share the batches. With others a cost is what this reply's tokens add to a
-    batch that runs anyway, by the curve: whole batches, as a clock sees them, would make every draft look free.
+    company() tells how many other replies share the batches; it is asked once a round. With others a cost is what this
+    reply's tokens add to a batch that runs anyway, by the curve: whole batches, as a clock sees them, would make every
+    draft look free.
     """
 
     def __init__(self, target: Curve | None = None, drafts: Mapping[str, Curve] | None = None) -> None:
@@ -61,6 +62,11 @@ class Costs:
         self._tables: dict[tuple[str, int], list[float]] = {}
         self._padded: dict[int, int] = {}
         self.company: Callable[[], int] = lambda: 0
+        self.n_others = 0
+
+    def begin_round(self) -> None:
+        """Looks who shares the batches now: a round is chosen and booked by one and the same answer."""
+        self.n_others = self.company()
 
     def knows(self, source: str) -> bool:
         """Whether both the target's and this draft's curve were measured."""
@@ -73,9 +79,8 @@ class Costs:
 
     def verify_s(self, width: int, n_past: int) -> float:
         """Seconds of a target forward of `width` tokens; in company, this reply's part of it."""
-        others = self.company()
-        if others:
-            return self._part_s("", self._target, width, n_past, others)
+        if self.n_others:
+            return self._part_s("", self._target, width, n_past)
         return self._base_s("", self._target, width, n_past) * self._by_width.get(width, self._overall)
 
     def padded(self, width: int) -> int:
@@ -90,9 +95,8 @@ class Costs:
         if source == "lookup":
             return 0.0
         curve = self._drafts.get(source)
-        others = self.company()
-        if curve is not None and others:
-            return self._part_s(source, curve, width, n_past, others)
+        if curve is not None and self.n_others:
+            return self._part_s(source, curve, width, n_past)
         if curve is None:
             seconds = self._base_s("", self._target, width, n_past) / 2
         else:
@@ -102,7 +106,7 @@ class Costs:
     def observe_verify(self, width: int, n_past: int, seconds: float, *, is_plain: bool = False) -> None:
         """A target forward took so long; is_plain: it wrote one token without a draft."""
         self._n_alone += is_plain
-        if self.company():
+        if self.n_others:
             return  # the clock saw everybody's tokens
         factor = seconds / self._base_s("", self._target, width, n_past)
         known = self._by_width.get(width)
@@ -113,7 +117,7 @@ class Costs:
 
     def observe_draft(self, source: str, n_drafted: int, n_past: int, seconds: float) -> None:
         """n draft tokens took so long together."""
-        if self.company():
+        if self.n_others:
             return
         expected = n_drafted * self.draft_s(source, 1, n_past) / self._draft_factor.get(source, self._overall)
         if expected <= 0:
@@ -122,10 +126,10 @@ class Costs:
         known = self._draft_factor.get(source, factor)
         self._draft_factor[source] = known + _MEMORY * (factor - known)
 
-    def _part_s(self, source: str, curve: Curve, width: int, n_past: int, others: int) -> float:
+    def _part_s(self, source: str, curve: Curve, width: int, n_past: int) -> float:
         """A fair share of a batch of one token each, and all of what further tokens add to it."""
-        each = self._base_s(source, curve, others + 1, n_past)
-        return self._base_s(source, curve, others + width, n_past) - each + each / (others + 1)
+        each = self._base_s(source, curve, self.n_others + 1, n_past)
+        return self._base_s(source, curve, self.n_others + width, n_past) - each + each / (self.n_others + 1)
 
     def _base_s(self, source: str, curve: Curve, width: int, n_past: int) -> float:
         """The uncorrected curve, tabulated per stretch of context: the controller asks dozens of times a round."""

@@ -42,7 +42,7 @@ def settle(record: RoundRecord, costs: Costs) -> tuple[float, float]:
     if record.n_drafted and record.source != "lookup":
         costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s)
     spent_s = record.draft_s + record.verify_s
-    if costs.company():  # clocks saw everybody's tokens; by the curve then
+    if costs.n_others:  # clocks saw everybody's tokens; by the curve then
         spent_s = costs.verify_s(record.width, record.n_past)
         spent_s += record.n_drafted * costs.draft_s(record.source, 1, record.n_past)
     return spent_s, spent_s if is_plain else (record.n_accepted + 1) * costs.verify_s(1, record.n_past)

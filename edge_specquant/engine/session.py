@@ -128,6 +128,7 @@ class Session:
             self.notices += self._snapshots.prepare(plan.target, target, plan.prompt, can_truncate=model.can_truncate)
         costs = self._costs(plan)
         costs.company = getattr(target.context, "company", lambda: 0)
+        costs.begin_round()
         widest = target.context.max_rows - 1
         controller = self._controller(plan, costs, widest)
         drafter: Drafter = Portfolio(self._drafters(plan, model, target, costs), controller.choose)

@@ -28,6 +28,7 @@ def costs(others: int) -> Costs:
     for _ in range(3):
         made.observe_verify(1, 0, 30.0, is_plain=True)
     made.company = lambda: others
+    made.begin_round()
     return made
 
 
