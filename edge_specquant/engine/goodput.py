@@ -59,7 +59,6 @@ class Goodput:
 
     def choose(self, offers: Sequence[Offer], limit: int) -> Choice | None:
         """The offer and length with the most expected tokens per second; None is plain decoding."""
-        self._costs.begin_round()
         self._survival, self._expected, self._draft_spent = 1.0, 1.0, 0.0
         if not self._costs.knows_alone:
             self._why = "plain decoding is being timed first"

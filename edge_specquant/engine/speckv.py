@@ -144,7 +144,6 @@ class SpecKV:
 
     def choose(self, offers: Sequence[Offer], limit: int) -> Choice | None:
         """A gamma for the first sibling that offers; a lookup only where no sibling does, and then all of it."""
-        self._costs.begin_round()
         index = next((i for i, offer in enumerate(offers) if offer.match_length is None), None)
         if index is None:
             return Choice(0, min(limit, offers[0].n_max)) if offers else None
