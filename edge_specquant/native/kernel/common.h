@@ -88,6 +88,21 @@ static void quantize_column(const float *x, int64_t n_cols, int8_t *codes, float
 #define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c,fma")))
 #define AVX2 __attribute__((target("avx2,fma,f16c")))
 
+/* NAME for n of 1 to 8 columns, from NAME_n: where n is known, the compiler keeps all sums in registers. */
+#define FOR_EACH_WIDTH(TARGET, NAME)                                                       \
+    TARGET static void NAME(const struct strip *s, int64_t group, int n, float *out) {     \
+        switch (n) {                                                                       \
+        case 1: NAME##_n(s, group, 1, out); break;                                         \
+        case 2: NAME##_n(s, group, 2, out); break;                                         \
+        case 3: NAME##_n(s, group, 3, out); break;                                         \
+        case 4: NAME##_n(s, group, 4, out); break;                                         \
+        case 5: NAME##_n(s, group, 5, out); break;                                         \
+        case 6: NAME##_n(s, group, 6, out); break;                                         \
+        case 7: NAME##_n(s, group, 7, out); break;                                         \
+        default: NAME##_n(s, group, 8, out); break;                                        \
+        }                                                                                  \
+    }
+
 static inline int64_t eight(const int8_t *a) {
     int64_t value;
     memcpy(&value, a, sizeof value);

@@ -157,18 +157,7 @@ VNNI static inline __attribute__((always_inline)) void strip_vnni_n(const struct
         _mm256_storeu_ps(out + c * GROUP, _mm256_mul_ps(pair_sums(acc[c]), _mm256_set1_ps(1.0f / 16.0f)));
 }
 
-VNNI static void strip_vnni(const struct strip *s, int64_t group, int n, float *out) {
-    switch (n) {
-    case 1: strip_vnni_n(s, group, 1, out); break;
-    case 2: strip_vnni_n(s, group, 2, out); break;
-    case 3: strip_vnni_n(s, group, 3, out); break;
-    case 4: strip_vnni_n(s, group, 4, out); break;
-    case 5: strip_vnni_n(s, group, 5, out); break;
-    case 6: strip_vnni_n(s, group, 6, out); break;
-    case 7: strip_vnni_n(s, group, 7, out); break;
-    default: strip_vnni_n(s, group, 8, out); break;
-    }
-}
+FOR_EACH_WIDTH(VNNI, strip_vnni)
 
 /* Four rows x eight columns a register. Both planes are multiplied apart: 16-bit sums of 8 products of a nibble and a
  * code cannot overflow (8 x 15 x 127), those of a whole byte could. */

@@ -92,18 +92,7 @@ VNNI static inline __attribute__((always_inline)) void strip_q8_0_vnni_n(const s
     for (int c = 0; c < n; c++) _mm256_storeu_ps(out + c * GROUP, pair_sums(acc[c]));
 }
 
-VNNI static void strip_q8_0_vnni(const struct strip *s, int64_t group, int n, float *out) {
-    switch (n) {
-    case 1: strip_q8_0_vnni_n(s, group, 1, out); break;
-    case 2: strip_q8_0_vnni_n(s, group, 2, out); break;
-    case 3: strip_q8_0_vnni_n(s, group, 3, out); break;
-    case 4: strip_q8_0_vnni_n(s, group, 4, out); break;
-    case 5: strip_q8_0_vnni_n(s, group, 5, out); break;
-    case 6: strip_q8_0_vnni_n(s, group, 6, out); break;
-    case 7: strip_q8_0_vnni_n(s, group, 7, out); break;
-    default: strip_q8_0_vnni_n(s, group, 8, out); break;
-    }
-}
+FOR_EACH_WIDTH(VNNI, strip_q8_0_vnni)
 
 VNNI static inline __m256 halves_added(__m512 value) {
     return _mm256_add_ps(_mm512_castps512_ps256(value), _mm512_extractf32x8_ps(value, 1));
@@ -116,7 +105,7 @@ VNNI static inline __m128 four_sums(__m512 a, __m512 b, __m512 c, __m512 d) {
 }
 
 /* Four rows x up to six columns fill 24 registers; columns of weights come sixteen at a time. */
-VNNI static inline __attribute__((always_inline)) void strip_f16_vnni_n(const struct strip *s, int64_t group, int first,
+VNNI static inline __attribute__((always_inline)) void tile_f16_vnni(const struct strip *s, int64_t group, int first,
                                                                         const int n, float *out) {
     const int64_t n_cols = s->n_cols;
     const float *x = s->x + first * s->x_stride;
@@ -158,24 +147,19 @@ VNNI static void strip_f16_vnni_1(const struct strip *s, int64_t group, float *o
     }
 }
 
-VNNI static void strip_f16_vnni(const struct strip *s, int64_t group, int n, float *out) {
-    switch (n) {
-    case 1: strip_f16_vnni_1(s, group, out); break;
-    case 2: strip_f16_vnni_n(s, group, 0, 2, out); break;
-    case 3: strip_f16_vnni_n(s, group, 0, 3, out); break;
-    case 4: strip_f16_vnni_n(s, group, 0, 4, out); break;
-    case 5: strip_f16_vnni_n(s, group, 0, 5, out); break;
-    case 6: strip_f16_vnni_n(s, group, 0, 6, out); break;
-    case 7:
-        strip_f16_vnni_n(s, group, 0, 4, out);
-        strip_f16_vnni_n(s, group, 4, 3, out);
-        break;
-    default:
-        strip_f16_vnni_n(s, group, 0, 4, out);
-        strip_f16_vnni_n(s, group, 4, 4, out);
-        break;
+VNNI static inline __attribute__((always_inline)) void strip_f16_vnni_n(const struct strip *s, int64_t group,
+                                                                        const int n, float *out) {
+    if (n == 1)
+        strip_f16_vnni_1(s, group, out);
+    else if (n <= 6)
+        tile_f16_vnni(s, group, 0, n, out);
+    else {
+        tile_f16_vnni(s, group, 0, 4, out);
+        tile_f16_vnni(s, group, 4, n - 4, out);
     }
 }
+
+FOR_EACH_WIDTH(VNNI, strip_f16_vnni)
 
 AVX2 static inline float eight_sums(__m256 value) {
     __m128 sum = _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
@@ -184,7 +168,7 @@ AVX2 static inline float eight_sums(__m256 value) {
 }
 
 /* Two rows x up to six columns fill 12 of 16 registers. */
-AVX2 static inline __attribute__((always_inline)) void strip_f16_avx2_n(const struct strip *s, int64_t group, int first,
+AVX2 static inline __attribute__((always_inline)) void tile_f16_avx2(const struct strip *s, int64_t group, int first,
                                                                         const int n, float *out) {
     const int64_t n_cols = s->n_cols;
     const float *x = s->x + first * s->x_stride;
@@ -209,23 +193,16 @@ AVX2 static inline __attribute__((always_inline)) void strip_f16_avx2_n(const st
     }
 }
 
-AVX2 static void strip_f16_avx2(const struct strip *s, int64_t group, int n, float *out) {
-    switch (n) {
-    case 1: strip_f16_avx2_n(s, group, 0, 1, out); break;
-    case 2: strip_f16_avx2_n(s, group, 0, 2, out); break;
-    case 3: strip_f16_avx2_n(s, group, 0, 3, out); break;
-    case 4: strip_f16_avx2_n(s, group, 0, 4, out); break;
-    case 5: strip_f16_avx2_n(s, group, 0, 5, out); break;
-    case 6: strip_f16_avx2_n(s, group, 0, 6, out); break;
-    case 7:
-        strip_f16_avx2_n(s, group, 0, 4, out);
-        strip_f16_avx2_n(s, group, 4, 3, out);
-        break;
-    default:
-        strip_f16_avx2_n(s, group, 0, 4, out);
-        strip_f16_avx2_n(s, group, 4, 4, out);
-        break;
+AVX2 static inline __attribute__((always_inline)) void strip_f16_avx2_n(const struct strip *s, int64_t group,
+                                                                        const int n, float *out) {
+    if (n <= 6)
+        tile_f16_avx2(s, group, 0, n, out);
+    else {
+        tile_f16_avx2(s, group, 0, 4, out);
+        tile_f16_avx2(s, group, 4, n - 4, out);
     }
 }
+
+FOR_EACH_WIDTH(AVX2, strip_f16_avx2)
 
 #endif
