@@ -14,7 +14,6 @@ from ..engine.kv_cache import KVCache
 from ..gguf import nested_open
 from ..gguf.family import Family
 from ..gguf.nested import BASE, NESTED
-from ..native.opening import open_model
 from ..native.products import ENGINES_OWN, products_key
 from ..native.protocol import ContextParams, Model
 from ..params import MAX_DRAFT
@@ -146,12 +145,10 @@ def cost_curves(
 
 def open_sibling(family: Family, name: str, options: EngineOptions) -> Model:
     """A model of its own, outside any runtime; the siblings of a nested pair are computed as a runtime does."""
-    if name == NESTED:
-        return nested_open.open_any(family.path(name))
-    layers = options.n_gpu_layers or 0
-    return open_model(
-        family.path(name),
-        n_gpu_layers=layers,
+    return nested_open.open_sibling(
+        family,
+        name,
+        n_gpu_layers=options.n_gpu_layers or 0,
         use_extra_bufts=options.use_extra_bufts,
         use_kernel=options.use_kernel,
     )

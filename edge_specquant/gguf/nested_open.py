@@ -29,13 +29,22 @@ def open_nested(residual: Path, base: SharedModel | None = None, *, use_kernel: 
         raise
 
 
-def open_sibling(family: Family, name: str, *, n_gpu_layers: int = 0) -> NativeModel | NestedModel:
+def open_sibling(
+    family: Family,
+    name: str,
+    *,
+    n_gpu_layers: int = 0,
+    use_extra_bufts: bool | None = None,
+    use_kernel: bool = True,
+) -> NativeModel | NestedModel:
     """A sibling of its own, outside any runtime: both siblings of a nested pair as a runtime would compute them.
 
     Raises FamilyError, GGUFError, ModelLoadError.
     """
     path = family.path(name)
-    return open_any(path) if name == NESTED else open_model(path, n_gpu_layers=n_gpu_layers)
+    if name == NESTED:
+        return open_any(path)
+    return open_model(path, n_gpu_layers=n_gpu_layers, use_extra_bufts=use_extra_bufts, use_kernel=use_kernel)
 
 
 def open_any(path: Path) -> NativeModel | NestedModel:

@@ -68,13 +68,17 @@ class ProductsHook:
 
 def fast_products() -> ProductsHook | None:
     """A hook for one context, None where the engine's own products are the faster ones or nothing can be compiled."""
-    found = kernel()
-    return ProductsHook(found) if isinstance(found, Kernel) and found.name in _MAX_WIDTH else None
+    faster = _faster_kernel()
+    return ProductsHook(faster) if faster else None
 
 
 def products_key() -> str:
     """Names whose products are computed, for caches of measurements and for records: the kernel's or the engine's."""
+    faster = _faster_kernel()
+    return f"kernel {faster.name} {faster.version}" if faster else ENGINES_OWN
+
+
+def _faster_kernel() -> Kernel | None:
+    """The kernel where it beats the engine's own products of any ordinary weights."""
     found = kernel()
-    if isinstance(found, Kernel) and found.name in _MAX_WIDTH:
-        return f"kernel {found.name} {found.version}"
-    return ENGINES_OWN
+    return found if isinstance(found, Kernel) and found.name in _MAX_WIDTH else None
