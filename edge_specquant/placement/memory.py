@@ -6,6 +6,7 @@ MemFree: on a machine that has run for a while nearly all memory is page cache.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from .cgroup import CgroupLimits
@@ -70,5 +71,19 @@ def _from_psutil(readings: Readings, limits: CgroupLimits, page_size: int | None
         return MemoryProfile(None, None, None, None, page_size, limits.n_memory, limits.n_headroom)
     import psutil
 
-    ram, swap = psutil.virtual_memory(), psutil.swap_memory()
+    try:
+        ram, swap = psutil.virtual_memory(), psutil.swap_memory()
+    except OSError as error:  # Linux in a container without /proc
+        readings.note("memory.n_available", f"{error.filename} cannot be read; only memory that nobody uses is counted")
+        return _from_sysconf(limits, page_size)
     return MemoryProfile(ram.total, ram.available, swap.total, swap.free, page_size, limits.n_memory, limits.n_headroom)
+
+
+def _from_sysconf(limits: CgroupLimits, page_size: int | None) -> MemoryProfile:
+    """Total and unused memory by system call: less than what is available, because the page cache is not counted."""
+    try:
+        pages = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_AVPHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        pages = None
+    total, unused = (n * page_size for n in pages) if pages and page_size else (None, None)
+    return MemoryProfile(total, unused, None, None, page_size, limits.n_memory, limits.n_headroom)

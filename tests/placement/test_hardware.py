@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
+import sys
 import time
+from pathlib import Path
 
+import psutil
 import pytest
 
 from edge_specquant.native.devices import EngineDevice
 from edge_specquant.placement.bandwidth import gpu_bandwidth, host_bandwidth
+from edge_specquant.placement.cgroup import read_cgroup
+from edge_specquant.placement.cpu import read_cpu
+from edge_specquant.placement.memory import read_memory
 from edge_specquant.placement.nvml import NvmlGpu, parse_smi, visible_uuids
 from edge_specquant.placement.readings import Readings, parse_cpu_list, within
 
@@ -27,6 +35,48 @@ def test_an_empty_tree_gives_none_and_a_reason_each(kit, tmp_path):
     assert {"cpu.model", "memory.n_total", "board", "power.on_mains", "gpu.nvml", "gpu.nvidia_smi"} <= set(reasons)
     assert all(reasons.values())
     assert profile.cpu.n_threads == 1
+
+
+class Bare(Readings):
+    """The real root, as it looks where neither /proc nor /sys is mounted."""
+
+    def path(self, name):
+        return Path("/nonexistent", name.lstrip("/"))
+
+
+def test_a_linux_without_proc_gives_counts_and_reasons(monkeypatch):
+    def no_file(**_kwargs):
+        raise FileNotFoundError(2, "No such file or directory", "/proc/cpuinfo")
+
+    monkeypatch.setattr(psutil, "PROCFS_PATH", "/nonexistent")
+    monkeypatch.setattr(psutil, "cpu_count", no_file)
+    readings = Bare()
+    cpu = read_cpu(readings, 1.5, None)
+    memory = read_memory(readings, read_cgroup(readings), os.sysconf("SC_PAGE_SIZE"))
+    reasons = {item.field: item.reason for item in readings.missing}
+    assert (cpu.model, cpu.n_logical, cpu.n_threads) == (None, os.cpu_count(), 1)
+    assert "/proc/cpuinfo" in reasons["cpu.model"] and "/nonexistent/meminfo" in reasons["memory.n_available"]
+    assert memory.n_total and memory.n_free and memory.n_free <= memory.n_total
+
+
+WITHOUT_PROC = """
+mount -t tmpfs none /proc && mount -t tmpfs none /sys && exec "$0" -c '
+import json
+from edge_specquant.placement.hardware import probe
+print(json.dumps(probe().as_json()))'
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="these mounts are Linux's")
+def test_a_real_linux_without_proc_is_read_without_an_exception():
+    own_root = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    tried = [*own_root, "mount -t tmpfs none /proc"]
+    if shutil.which("unshare") is None or subprocess.run(tried, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no mounts of one's own are allowed here")
+    done = subprocess.run([*own_root, WITHOUT_PROC, sys.executable], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    machine = json.loads(done.stdout)
+    assert machine["cpu"]["n_threads"] >= 1 and machine["memory"]["n_total"] and "cpu.model" in machine["missing"]
 
 
 @pytest.mark.parametrize(
