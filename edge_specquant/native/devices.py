@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import EngineError, UsageError
+from .backends import registry_function
 from .library import engine, ggml
 
 # enum ggml_backend_dev_type, ggml/include/ggml-backend.h
@@ -85,7 +86,7 @@ def add_rpc(endpoint: str) -> tuple[EngineDevice, ...]:
     address = check_endpoint(endpoint)
     before = len(list_devices())
     lib = ggml()
-    add = _rpc_function(lib, b"ggml_backend_rpc_add_server", ctypes.c_void_p, [ctypes.c_char_p])
+    add = _rpc_function(lib, "ggml_backend_rpc_add_server", ctypes.c_void_p, [ctypes.c_char_p])
     try:  # the engine ends the process when nobody answers, so knock first
         socket.create_connection(address, _CONNECT_TIMEOUT_S).close()
     except OSError as error:
@@ -107,7 +108,7 @@ def serve_rpc(endpoint: str, n_threads: int) -> None:
     lib = ggml()
     start = _rpc_function(
         lib,
-        b"ggml_backend_rpc_start_server",
+        "ggml_backend_rpc_start_server",
         None,
         [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)],
     )
@@ -151,14 +152,11 @@ def _worker_devices(lib: ctypes.CDLL) -> Any:
     return (ctypes.c_void_p * len(chosen))(*(lib.ggml_backend_dev_get(i) for i in chosen))
 
 
-def _rpc_function(lib: ctypes.CDLL, name: bytes, result: Any, arguments: list[Any]) -> Any:
+def _rpc_function(lib: ctypes.CDLL, name: str, result: Any, arguments: list[Any]) -> Any:
     """A function of the RPC backend, which may live in a library of its own (ggml_backend_reg_get_proc_address)."""
-    registry = require_rpc()
-    lib.ggml_backend_reg_get_proc_address.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    lib.ggml_backend_reg_get_proc_address.restype = ctypes.c_void_p
-    address = lib.ggml_backend_reg_get_proc_address(registry, name)
+    address = registry_function(lib, require_rpc(), name)
     if not address:
-        raise EngineError(f"the engine's RPC backend has no {name.decode()}; its version is not the pinned one")
+        raise EngineError(f"the engine's RPC backend has no {name}; its version is not the pinned one")
     return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 

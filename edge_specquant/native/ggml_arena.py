@@ -39,7 +39,7 @@ class _InitParams(ctypes.Structure):
 
 
 def declared_ggml() -> Any:
-    """libggml with the signatures used here (ggml.h, ggml-backend.h, ggml-cpu.h)."""
+    """libggml with the signatures used here (ggml.h, ggml-backend.h)."""
     pointer, i64, size = ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "ggml_init": (pointer, [_InitParams]),
@@ -51,8 +51,7 @@ def declared_ggml() -> Any:
         "ggml_add_inplace": (pointer, [pointer] * 3),
         "ggml_new_graph_custom": (pointer, [pointer, size, ctypes.c_bool]),
         "ggml_build_forward_expand": (None, [pointer] * 2),
-        "ggml_backend_cpu_init": (pointer, []),
-        "ggml_backend_cpu_set_n_threads": (None, [pointer, ctypes.c_int]),
+        "ggml_backend_init_by_type": (pointer, [ctypes.c_int, ctypes.c_char_p]),
         "ggml_backend_graph_compute": (ctypes.c_int, [pointer] * 2),
         "ggml_backend_free": (None, [pointer]),
     }

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from ..errors import EngineMissingError
+from .backends import cpu_variant, load_backends
 from .log_file import LogFile
 
 # ggml_log_level: debug, and "goes on with the line before".
@@ -26,11 +27,13 @@ def engine() -> ModuleType:
     """The llama_cpp bindings, initialised. Raises EngineMissingError."""
     try:
         import llama_cpp
+        from llama_cpp import _ggml
     except (ImportError, OSError, RuntimeError, FileNotFoundError) as error:
         raise EngineMissingError(
             f"the engine (llama-cpp-python) cannot be loaded: {error}; run scripts/quickstart, or pip install it again"
         ) from error
     llama_cpp.llama_log_set(_log_callback(), None)
+    load_backends(_ggml.libggml, _folder_of(llama_cpp))
     llama_cpp.llama_backend_init()
     atexit.register(log_sink.close)
     module: ModuleType = llama_cpp
@@ -48,9 +51,10 @@ def ggml() -> ctypes.CDLL:
 
 
 def build_id() -> str:
-    """Names the installed build: binding version and the instruction sets compiled in."""
-    lib = engine()
-    return f"llama-cpp-python {lib.__version__}; {system_info()}"
+    """Names the installed build: binding version, the CPU variant if there are several, and the instruction sets."""
+    variant = cpu_variant(ggml())
+    chosen = f", CPU variant {variant}" if variant else ""
+    return f"llama-cpp-python {engine().__version__}{chosen}; {system_info()}"
 
 
 def system_info() -> str:
@@ -61,7 +65,11 @@ def system_info() -> str:
 
 def library_folder() -> Path:
     """Where the shared libraries of the installed engine lie."""
-    return Path(str(engine().__file__)).parent / "lib"
+    return _folder_of(engine())
+
+
+def _folder_of(bindings: ModuleType) -> Path:
+    return Path(str(bindings.__file__)).parent / "lib"
 
 
 class LogSink:

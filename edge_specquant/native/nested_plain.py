@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DecodeError
+from ..errors import ContextError, DecodeError
+from .backends import CPU_DEVICE, cpu_function
 from .ggml_arena import Arena, declared_ggml
 from .ggml_tensor import F32, I32, Q4_0, Tensor, at, op_number
 from .library import engine
@@ -32,8 +33,7 @@ class PlainHook:
         self._arenas: list[Arena] = []
         self._scratch = np.empty(0, dtype=np.float32)
         self._error: BaseException | None = None
-        self._backend = self._library.ggml_backend_cpu_init()
-        self._library.ggml_backend_cpu_set_n_threads(self._backend, n_threads or max(1, (os.cpu_count() or 2) // 2))
+        self._backend = _cpu_backend(self._library, n_threads or max(1, (os.cpu_count() or 2) // 2))
         kind: Any = engine().ggml_backend_sched_eval_callback
         self.callback: Any = kind(self._called)
         self.data: int | None = None
@@ -116,6 +116,16 @@ class PlainHook:
         handle = library.ggml_new_graph_custom(arena.handle, Arena.GRAPH_NODES, False)
         library.ggml_build_forward_expand(handle, total)
         return _Graph(handle, at(x), at(y), at(product), at(total))
+
+
+def _cpu_backend(library: Any, n_threads: int) -> Any:
+    """A CPU backend of our own. Asked for by its kind: it may lie in a library that libggml is not linked to."""
+    backend = library.ggml_backend_init_by_type(CPU_DEVICE, None)
+    address = cpu_function(library, "ggml_backend_set_n_threads")
+    if not backend or not address:
+        raise ContextError("the engine's CPU backend does not start; its version is not the pinned one")
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int)(address)(backend, n_threads)
+    return backend
 
 
 class _PlainPlane:
