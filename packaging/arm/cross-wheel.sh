@@ -35,9 +35,13 @@ flags="-DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_CPU_ARM_ARCH=$arch -DCMAKE_SYS
 flags="$flags -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc"
 flags="$flags -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++"
 version=$(sed -n 's/^ *"llama-cpp-python==\([^"]*\)".*/\1/p' "$ROOT/pyproject.toml")
-# The variable names the platform in the wheel's tag. Into a folder of its own first, so that a build that is broken off
-# never looks done.
-run env _PYTHON_HOST_PLATFORM=linux-aarch64 CMAKE_ARGS="$flags" python3 -m pip wheel --no-cache-dir --no-deps \
-    --no-binary llama-cpp-python -w "$into.part" "llama-cpp-python==$version"
-run mv "$into.part" "$into"
+# Into a folder of its own first, so that a build that is broken off never looks done; with a pip of its own, which
+# Debian's Python lacks. The variable names the platform in the wheel's tag.
+run rm -rf "$into.part"
+run mkdir -p "$into" "$into.part"
+run python3 -m venv "$into.part/venv"
+run env _PYTHON_HOST_PLATFORM=linux-aarch64 CMAKE_ARGS="$flags" "$into.part/venv/bin/python" -m pip wheel \
+    --no-cache-dir --no-deps --no-binary llama-cpp-python -w "$into.part/out" "llama-cpp-python==$version"
+run mv "$into.part/out"/*.whl "$into/"
+run rm -rf "$into.part"
 say "on the board: pip install $(basename "$into")/*.whl, then the package"

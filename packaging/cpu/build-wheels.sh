@@ -1,50 +1,73 @@
 #!/usr/bin/env bash
-# Builds the engine once for each x86 level, for machines that must not compile: one wheel in one folder a level.
+# Fills one folder with wheels for x86 machines that have neither compiler nor network: the program, what it needs, and
+# an engine that holds a variant for every level from SSE2 to AVX-512 and takes the best one when it starts.
 #
-#   packaging/cpu/build-wheels.sh [--dry-run] [--into FOLDER] [LEVEL ...]
+#   packaging/cpu/build-wheels.sh [--dry-run] [--into FOLDER] [--extras NAME,...]
 #
-# LEVEL is sse42, avx2 or avx512 (default: all three; five minutes each on two cores). A level that is there is
-# skipped. Install the highest one that a machine has: pip install FOLDER/avx2/*.whl
+#   --dry-run        say every step and do none
+#   --into FOLDER    where the wheels go (default: dist/wheelhouse)
+#   --extras NAMES   extras to have there, with commas between (default: demo,server)
+#
+# The engine takes about 15 minutes on two cores, once a folder. There, with the same version of Python:
+#   pip install --no-index --find-links FOLDER 'edge-specquant[demo,server]'
 
 set -euo pipefail
 # shellcheck source=packaging/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
-into=$ROOT/dist/engine levels=()
+into=$ROOT/dist/wheelhouse extras=demo,server
 while [ $# -gt 0 ]; do
     case $1 in
         --dry-run) DRY_RUN=yes ;;
         --into) into=${2:?--into needs a folder}; shift ;;
-        sse42 | avx2 | avx512) levels+=("$1") ;;
+        --extras) extras=${2?--extras needs names}; shift ;;
         -h | --help) usage "${BASH_SOURCE[0]}"; exit 0 ;;
-        *) fail "there is no level or option '$1'; see --help" ;;
+        *) fail "there is no option '$1'; see --help" ;;
     esac
     shift
 done
-[ ${#levels[@]} -gt 0 ] || levels=(sse42 avx2 avx512)
-[ "$(uname -m)" = x86_64 ] || unmet "these levels are those of x86; this machine is $(uname -m)"
+case $extras in *[!a-z,]*) fail "'$extras' are no names of extras" ;; esac
+[ "$(uname -sm)" = "Linux x86_64" ] || unmet "the variants are those of x86 and Linux; this machine is $(uname -sm)"
 
-# AMX stays out of every level: it faults on virtual machines that only advertise it.
-flags_of() {
-    local on=(SSE42) off=(AVX AVX2 BMI2 FMA F16C) set
-    case $1 in
-        avx2) on=(SSE42 AVX AVX2 BMI2 FMA F16C) off=() ;;
-        avx512) on=(SSE42 AVX AVX2 BMI2 FMA F16C AVX512) off=() ;;
-    esac
-    printf '%s' '-DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF'
-    for set in "${on[@]}"; do printf ' -DGGML_%s=ON' "$set"; done
-    for set in ${off[@]+"${off[@]}"}; do printf ' -DGGML_%s=OFF' "$set"; done
+scratch=$into.part
+python=$scratch/venv/bin/python
+version=$(sed -n 's/^ *"llama-cpp-python==\([^"]*\)".*/\1/p' "$ROOT/pyproject.toml")
+
+# The variants are modules that cmake would put into bin/; the binding's folder is where the program looks for them.
+flags="-DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON"
+flags="$flags -DCMAKE_INSTALL_BINDIR=llama_cpp/lib"
+# The variant with AMX stays out: it is taken wherever a processor advertises AMX, which faults on some virtual machines.
+# So do the second and third copies of each variant (wheels hold no links), and what only a compiler reads.
+left_out="llama_cpp/lib/libggml-cpu-sapphirerapids.so*;llama_cpp/lib/libggml-cpu-*.so.*;include;lib"
+
+build_engine() {
+    if compgen -G "$into/llama_cpp_python-$version-*.whl" >/dev/null; then
+        say "the engine: built before"
+        return
+    fi
+    say "the engine: CMAKE_ARGS=$flags"
+    # Into a folder of its own first, so that a build that is broken off never looks done.
+    run env CMAKE_ARGS="$flags" SKBUILD_WHEEL_EXCLUDE="$left_out" "$python" -m pip wheel --no-cache-dir --no-deps \
+        --no-binary llama-cpp-python -w "$scratch/engine" "llama-cpp-python==$version"
+    run mv "$scratch/engine"/*.whl "$into/"
 }
 
-version=$(sed -n 's/^ *"llama-cpp-python==\([^"]*\)".*/\1/p' "$ROOT/pyproject.toml")
-for level in "${levels[@]}"; do
-    if compgen -G "$into/$level/*.whl" >/dev/null; then
-        say "$into/$level: built before"
-        continue
-    fi
-    say "$level: CMAKE_ARGS=$(flags_of "$level")"
-    # Into a folder of its own first, so that a build that is broken off never looks done.
-    run env CMAKE_ARGS="$(flags_of "$level")" python3 -m pip wheel --no-cache-dir --no-deps \
-        --no-binary llama-cpp-python -w "$into/$level.part" "llama-cpp-python==$version"
-    run mv "$into/$level.part" "$into/$level"
-done
+# From a copy: setuptools leaves a build folder beside what it builds, and takes old files from one that is there.
+collect_the_rest() {
+    local part
+    run mkdir "$scratch/source"
+    for part in edge_specquant models pyproject.toml README.md LICENSE MANIFEST.in; do
+        run cp -R "$ROOT/$part" "$scratch/source/"
+    done
+    run rm -f "$into"/edge_specquant-*.whl
+    run "$python" -m pip wheel --prefer-binary --find-links "$into" --only-binary llama-cpp-python -w "$into" \
+        "$scratch/source${extras:+[$extras]}"
+}
+
+run rm -rf "$scratch"
+run mkdir -p "$into" "$scratch"
+run python3 -m venv "$scratch/venv"
+build_engine
+collect_the_rest
+run rm -rf "$scratch"
+say "there: pip install --no-index --find-links $(basename "$into") 'edge-specquant${extras:+[$extras]}'"

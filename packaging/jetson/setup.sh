@@ -39,6 +39,10 @@ take_back() {
     else
         say "$SWAP_FILE: not there"
     fi
+    if [ ! -x "$(program)" ]; then
+        say "$(program): not there; its settings, if any, stay"
+        return
+    fi
     for key in n_gpu_layers n_ctx n_batch; do
         run "$(program)" config unset "engine.$key"
     done
@@ -58,9 +62,16 @@ check_board() {
     if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
         unmet "there is no nvcc; run: sudo apt install nvidia-jetpack"
     fi
-    if ! compgen -c | grep -qx 'python3\.1[0-3]'; then
-        unmet "there is no Python 3.10 to 3.13 (JetPack 5 has 3.8); install one and run this again"
-    fi
+    has_python || unmet "there is no Python 3.10 to 3.13 (JetPack 5 has 3.8); install one and run this again"
+}
+
+# scripts/quickstart takes the newest of these by itself.
+has_python() {
+    local minor
+    for minor in 13 12 11 10; do
+        if command -v "python3.$minor" >/dev/null; then return 0; fi
+    done
+    return 1
 }
 
 make_swap() {

@@ -23,6 +23,11 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+# The packages belong to who owns the clone, also when this runs under sudo.
+as_user() {
+    if [ "$user" = "$(id -un)" ]; then run "$@"; else run sudo -u "$user" "$@"; fi
+}
+
 case $family in *[!A-Za-z0-9._-]* | '') fail "'$family' is no family name that a unit can hold" ;; esac
 command -v systemctl >/dev/null || unmet "there is no systemd here; start '$(program) serve $family' by your own means"
 
@@ -41,6 +46,11 @@ executable=$(program)
 [ -x "$executable" ] || unmet "$executable is not there yet; run scripts/quickstart first"
 case $executable in *[[:space:]\"\'%\$]*) fail "systemd cannot start a program at '$executable': move it to a plain path" ;; esac
 user=${SUDO_USER:-$(id -un)}
+python=$(dirname "$executable")/python
+if ! "$python" -c 'import fastapi, prometheus_client, sse_starlette, uvicorn' 2>/dev/null; then
+    say "the server's packages are not there yet"
+    as_user "$python" -m pip install --quiet 'edge-specquant[server]'
+fi
 text=$(sed -e "s|@PROGRAM@|$executable|" -e "s|@FAMILY@|$family|" -e "s|@USER@|$user|" \
     "$ROOT/packaging/service/edge-specquant.service")
 # Older systemd (Ubuntu 22.04, JetPack, Debian 12) does not know notify-reload.
