@@ -60,8 +60,8 @@ def costly_runtime(
 ) -> tuple[Runtime, Clock]:
     """A runtime whose siblings cost what `costs` says and agree with the first one as often as `agree` says."""
     clock = Clock()
-    for module in ("engine.stream", "engine.model_drafter", "engine.portfolio", "engine.cascade", "engine.session"):
-        name = f"edge_specquant.{module}.time"
+    for module in ("stream", "kv_cache", "model_drafter", "portfolio", "cascade", "session"):
+        name = f"edge_specquant.engine.{module}.time"
         patch.setattr(name, types.SimpleNamespace(perf_counter=clock, monotonic=clock), raising=False)
     variants = {name: Variant(name, Path(f"{name}.gguf"), 1000, 4.0, {}, name, "0" * 64) for name in costs}
 

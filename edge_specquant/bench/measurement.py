@@ -30,6 +30,8 @@ class Sample:
 
     decode_s is the time from the first token to the last one, so n_generated - 1 tokens came in it. n_bytes_moved:
     weights read for the whole decode, over all forwards of target and draft. tokens: the reply's ids, if known.
+    Of decode_s, target_s and drafter_s went into forwards, sampling_s into samplers and acceptance, draft_s into
+    drafting as a whole.
     """
 
     n_prompt: int | None
@@ -43,6 +45,9 @@ class Sample:
     accepted_by_position: tuple[float, ...] = ()
     draft_s: float | None = None
     verify_s: float | None = None
+    target_s: float | None = None
+    drafter_s: float | None = None
+    sampling_s: float | None = None
     n_bytes_moved: int | None = None
     prefill_j: float | None = None
     decode_j: float | None = None

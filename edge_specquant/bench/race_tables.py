@@ -56,6 +56,29 @@ def first_token_table(summaries: Sequence[Summary]) -> Table | None:
     return Table(title, ("setting", "seconds", "x its target alone [95 %]"), rows) if rows else None
 
 
+def profile_table(summaries: Sequence[Summary]) -> Table | None:
+    """Where the decode time goes; None where nobody knows."""
+    known = [(one, one.profile) for one in summaries if one.profile]
+    rows = tuple(
+        (
+            one.name,
+            *(tables.percent(share) for share in (found.target, found.drafter, found.outside)),
+            *(tables.percent(share) for share in (found.sampling, found.drafting, found.rest)),
+        )
+        for one, found in known
+    )
+    columns = (
+        "setting",
+        "target's forwards",
+        "draft's forwards",
+        "outside the engine",
+        "of which sampling, acceptance",
+        "drafting besides forwards",
+        "the rest",
+    )
+    return Table("Where the decode time goes", columns, rows) if rows else None
+
+
 def chat_mean(summary: Summary) -> float | None:
     """Arithmetic mean of the speedups of the chat classes that were measured."""
     known = [summary.by_class[name].speedup for name in CHAT_CLASSES if name in summary.by_class]

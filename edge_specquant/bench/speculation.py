@@ -1,6 +1,7 @@
 """`bench speculation FAMILY`: target alone, fixed 3, the controllers, peers; five prompt classes and a long prompt.
 
-Gives the table, and which of the goals (speed by class, never slower, time to first token) were reached.
+Gives the table, what --strict costs, where the time goes, and which of the goals (speed by class, never slower, time to
+first token) were reached.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from .cases import EDIT_CLASS, long_case
 from .local_runs import alone
 from .measurement import LONG_CLASS, Case, Contestant
 from .race import hold_race, race_result
-from .race_tables import chat_mean, first_token_table
+from .race_tables import chat_mean, first_token_table, profile_table
 from .result import Result, Say
 from .runner import Plan
 from .settings import by_precision, speculation_settings
+from .strict_cost import strict, strict_rows, strict_table
 from .summary import Summary, summarise
 from .tables import Table
 from .workplace import engine_alone, open_workplace, without_kernel
@@ -57,20 +59,25 @@ def bench_speculation(
         cases = [*cases, _long_case(family, wanted[0], n_long)]
     with open_workplace(family, options, say=say) as place, without_kernel(place, wanted) as stock:
         settings = [s for name in wanted for s in speculation_settings(name, place.variants, controllers=controllers)]
-        contestants = [*(place.contestant(setting) for setting in settings), *stock, *peers]
+        default = {name for target in wanted for name in (alone(target).name, f"{target} {CONTROLLERS[0]}")}
+        exact = [strict(setting) for setting in settings if setting.name in default]
+        contestants = [*(place.contestant(setting) for setting in [*settings, *exact]), *stock, *peers]
         outcome = hold_race(contestants, cases, plan, say)
         reference = alone(wanted[0]).name
         summaries = summarise(outcome, reference)
         goals = [row for name in wanted for row in goal_rows(name, summaries)]
+        strictness = strict_rows(outcome, wanted, default)
+        shown = (first_token_table(summaries), strict_table(strictness), profile_table(summaries), goals_table(goals))
         return race_result(
             "speculation",
             f"{family.name}: speculation",
             place,
             outcome,
             reference,
-            tables=tuple(table for table in (first_token_table(summaries), goals_table(goals)) if table),
+            tables=tuple(table for table in shown if table),
             verdict=(*(f"{goal.name}: {goal.sentence}" for goal in goals), *over_engine(wanted, summaries)),
             goals=goals,
+            strict=strictness,
         )
 
 

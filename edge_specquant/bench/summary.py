@@ -29,6 +29,28 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the decode time goes, as shares of it: forwards of target and draft, sampling with the acceptance of
+    drafts, and what drafting costs besides its forwards.
+    """
+
+    target: float
+    drafter: float
+    sampling: float
+    drafting: float
+
+    @property
+    def outside(self) -> float:
+        """All that is not a forward."""
+        return 1 - self.target - self.drafter
+
+    @property
+    def rest(self) -> float:
+        """What no other part explains: the controller, cells, text."""
+        return self.outside - self.sampling - self.drafting
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """One contestant. Rates in tokens per second, energies in joules per generated token; None is unknown.
 
@@ -54,7 +76,7 @@ class Summary:
     prefill_j_per_token: float | None
     decode_watts: float | None
     n_bytes_per_token: float | None
-    overhead: float | None
+    profile: Profile | None
     n_memory_bytes: int | None
     n_runs: int
     reason: str
@@ -108,7 +130,7 @@ def _summarise_one(one: Contestant, by_name: Mapping[str, list[Run]], reference:
         prefill_j_per_token=_per_token(samples, "prefill_j", lambda sample: sample.n_prompt or 0),
         decode_watts=average_watts(_total(samples, "decode_j"), sum(sample.decode_s for sample in samples)),
         n_bytes_per_token=_per_token(samples, "n_bytes_moved", lambda sample: max(0, sample.n_generated - 1)),
-        overhead=_overhead(samples),
+        profile=_profile(samples),
         n_memory_bytes=one.n_memory_bytes,
         n_runs=len(runs),
         reason=next((run.sample.reason for run in reversed(runs) if run.sample.reason), ""),
@@ -185,8 +207,11 @@ def _by_position(samples: Sequence[Sample]) -> tuple[float, ...]:
     return tuple(float(np.mean(values)) for values in at)
 
 
-def _overhead(samples: Sequence[Sample]) -> float | None:
-    """Share of the decode time spent neither drafting nor verifying."""
-    draft_s, verify_s = _total(samples, "draft_s"), _total(samples, "verify_s")
+def _profile(samples: Sequence[Sample]) -> Profile | None:
+    """None where somebody does not know its parts."""
     decode_s = sum(sample.decode_s for sample in samples)
-    return None if draft_s is None or verify_s is None or not decode_s else 1 - (draft_s + verify_s) / decode_s
+    parts = [_total(samples, name) for name in ("target_s", "drafter_s", "sampling_s", "draft_s")]
+    target, drafter, sampling, drafting = parts
+    if target is None or drafter is None or sampling is None or drafting is None or not decode_s:
+        return None
+    return Profile(target / decode_s, drafter / decode_s, sampling / decode_s, (drafting - drafter) / decode_s)

@@ -73,6 +73,11 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.0%}".replace("%", " %")
 
 
+def percent(value: float | None) -> str:
+    """'1.8 %': a share where tenths matter."""
+    return UNKNOWN if value is None else f"{100 * value:.1f} %"
+
+
 def share_interval(found: Interval | None) -> str:
     """'72.5 % [66.0, 78.1]'."""
     if found is None:

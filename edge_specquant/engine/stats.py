@@ -28,7 +28,10 @@ class RoundRecord:
 class SpeculationStats:
     """The figures of one reply; seconds in *_s, rates in tokens per second, None where nothing was measured.
 
-    drafted_by: draft tokens by who proposed them; origins: tokens of the reply by who wrote them.
+    decode_s: all of the loop's time after the first token, but not the reader's between two tokens. Of it, target_s and
+    drafter_s were spent in the engine's forwards, sampling_s in samplers and the acceptance of drafts; the rest is
+    ours. draft_s and verify_s: whole halves of the rounds. drafted_by: draft tokens by who proposed them; origins:
+    tokens of the reply by who wrote them.
     """
 
     n_prompt: int
@@ -47,7 +50,9 @@ class SpeculationStats:
     speedup_estimate: float | None
     n_draft_reason: str
     n_shifted: int = 0
-    engine_s: float = 0.0
+    target_s: float = 0.0
+    drafter_s: float = 0.0
+    sampling_s: float = 0.0
     drafted_by: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -68,7 +73,7 @@ class SpeculationStats:
     @property
     def overhead(self) -> float | None:
         """Share of the decode time spent outside the engine's forwards."""
-        return 1 - self.engine_s / self.decode_s if self.decode_s > 0 else None
+        return 1 - (self.target_s + self.drafter_s) / self.decode_s if self.decode_s > 0 else None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, derived figures included."""
@@ -95,7 +100,9 @@ class StatsBuilder:
     speedup_estimate: float | None = None
     n_draft_reason: str = ""
     n_shifted: int = 0
-    engine_s: float = 0.0
+    target_s: float = 0.0
+    drafter_s: float = 0.0
+    sampling_s: float = 0.0
     origins: Counter[str] = field(default_factory=Counter)
     drafted_by: Counter[str] = field(default_factory=Counter)
     _tried: Counter[int] = field(default_factory=Counter)
@@ -132,6 +139,8 @@ class StatsBuilder:
             speedup_estimate=self.speedup_estimate,
             n_draft_reason=self.n_draft_reason,
             n_shifted=self.n_shifted,
-            engine_s=self.engine_s,
+            target_s=self.target_s,
+            drafter_s=self.drafter_s,
+            sampling_s=self.sampling_s,
             drafted_by=dict(self.drafted_by),
         )

@@ -91,7 +91,7 @@ class _Run:
         self.position = len(job.prompt)
         self.text = TextStream(job.stops)
         self.stats = StatsBuilder(n_prompt=len(job.prompt))
-        self.started = time.perf_counter()
+        self.started = self.resumed = time.perf_counter()
         self.scored: tuple[PromptToken, ...] | None = None
 
     def events(self) -> Iterator[TokenEvent]:
@@ -105,6 +105,7 @@ class _Run:
             yield self.last_event("length")
             return
         origins: Sequence[str] = ()
+        self.resumed = time.perf_counter()
         while True:
             for i, token in enumerate(verdict.tokens):
                 logprobs = verdict.logprobs[i] if verdict.logprobs else None
@@ -113,6 +114,7 @@ class _Run:
                     return
                 origin = origins[i] if i < verdict.n_accepted else "target"
                 yield self._emit(token, origin, logprobs, len(origins) if i == 0 and origins else None)
+                self.resumed = time.perf_counter()
                 if self.text.stopped:
                     yield self.last_event("stop")
                     return
@@ -125,7 +127,13 @@ class _Run:
     def last_event(self, finish_reason: str) -> TokenEvent:
         self.stats.n_draft_reason = self.job.controller.reason
         self.stats.speedup_estimate = self.job.controller.speedup_estimate
+        self._pause()
         return TokenEvent(self.text.flush(), finish_reason=finish_reason, stats=self.stats.build())
+
+    def _pause(self) -> None:
+        """The reader has its turn: what passed since its last one was the loop's."""
+        if self.stats.ttft_s is not None:
+            self.stats.decode_s += time.perf_counter() - self.resumed
 
     def _prefill(self) -> Verdict:
         """Decodes what the cache lacks of the prompt; the first token comes from its last row."""
@@ -141,15 +149,16 @@ class _Run:
         self.history.extend(verdict.tokens)
         job.drafter.begin(self.history)
         self.stats.prefill_s = time.perf_counter() - self.started
+        self.stats.sampling_s = 0.0
         return verdict
 
     def _round(self) -> tuple[Draft, Verdict]:
         """Draft, verify, commit."""
         job, history = self.job, self.history
+        target_s, drafter_s = job.target.decode_s, job.drafter.decode_s
         if self.shifts and len(history) + job.target.context.max_rows > job.target.n_ctx:
             self._shift()
         begun = time.perf_counter()
-        engine_s = job.target.decode_s + job.drafter.decode_s
         n_past = len(history)
         limit = min(job.controller.limit(), self.left - 1, job.target.context.max_rows - 1)
         if job.target.n_refused:
@@ -180,12 +189,13 @@ class _Run:
         if job.on_round is not None:
             job.on_round(record)
         self.stats.add_round(record)
-        self.stats.decode_s += done - begun
-        self.stats.engine_s += job.target.decode_s + job.drafter.decode_s - engine_s
+        self.stats.target_s += job.target.decode_s - target_s
+        self.stats.drafter_s += job.drafter.decode_s - drafter_s
         return draft, verdict
 
     def _judge(self, draft: Draft, rows: Logits) -> Verdict:
         job = self.job
+        begun = time.perf_counter()
         verdict = verify(
             draft,
             rows,
@@ -196,6 +206,7 @@ class _Run:
             n_logprobs=job.n_logprobs,
         )
         self.position += len(verdict.tokens)
+        self.stats.sampling_s += time.perf_counter() - begun
         return verdict
 
     def _shift(self) -> None:
@@ -214,5 +225,7 @@ class _Run:
         self.stats.origins[origin] += 1
         if self.stats.ttft_s is None:
             self.stats.ttft_s = time.perf_counter() - self.started
+            self.resumed = time.perf_counter()
         text = self.text.feed(self.job.vocab.piece(token))
+        self._pause()
         return TokenEvent(text, token, origin, logprobs=logprobs, n_draft=n_draft)

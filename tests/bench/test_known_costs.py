@@ -8,10 +8,12 @@ from bench_rig import costly_runtime
 from edge_specquant.bench.cost_curve import measure_curves
 from edge_specquant.bench.local_runs import LocalRuns, Setting, alone
 from edge_specquant.bench.measurement import Case
-from edge_specquant.bench.race_tables import contestants_table, what_pays
+from edge_specquant.bench.race_tables import contestants_table, profile_table, what_pays
 from edge_specquant.bench.runner import Outcome, Plan, run_all
+from edge_specquant.bench.strict_cost import strict, strict_rows, strict_table
 from edge_specquant.bench.summary import Summary, summarise
 from edge_specquant.engine.kv_cache import KVCache
+from edge_specquant.native.fake import FakeVocab
 from edge_specquant.native.protocol import ContextParams
 from edge_specquant.params import SpeculationParams
 
@@ -55,11 +57,55 @@ def test_drafted_rates_follow_from_acceptance_and_costs(monkeypatch: pytest.Monk
     drafted = found["drafted"]
     n_kept = sum(agree**k for k in range(1, N_DRAFT + 1))  # expected tokens accepted a round
     assert drafted.acceptance == pytest.approx(n_kept / N_DRAFT, abs=0.1)
-    assert drafted.overhead == pytest.approx(0.0, abs=1e-9)
+    assert drafted.profile is not None
+    assert drafted.profile.drafter == pytest.approx(sum(s.draft_s or 0 for s in runs) / sum(s.decode_s for s in runs))
+    assert drafted.profile.outside == pytest.approx(0.0, abs=1e-9)
     assert drafted.speedup is not None
     round_s = TARGET_S + 0.001 * N_DRAFT + DRAFT_S * N_DRAFT
     assert drafted.speedup.value == pytest.approx((1 + n_kept) * TARGET_S / round_s, rel=0.15)
     assert drafted.same_as_baseline is not None and drafted.same_as_baseline.n_identical == len(CASES)
+
+
+def test_the_profile_finds_what_is_not_a_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text that takes 20 ms a token beside forwards of 100 ms is a sixth of the decode time."""
+    costs = {"f16": lambda n: TARGET_S}
+    runtime, clock = costly_runtime(monkeypatch, costs, {"f16": 1.0})
+    spell = FakeVocab.piece
+
+    def slow_piece(self: FakeVocab, token: int, *, special: bool = False) -> bytes:
+        clock.now_s += TARGET_S / 5
+        return spell(self, token, special=special)
+
+    monkeypatch.setattr(FakeVocab, "piece", slow_piece)
+    with runtime:
+        local = LocalRuns(runtime, clock=clock)
+        outcome = run_all([local.contestant(alone("f16"))], CASES, Plan(repeats=1, clock=clock))
+    summaries = summarise(outcome, "f16 alone")
+    profile = summaries[0].profile
+    assert profile is not None
+    assert profile.target == pytest.approx(5 / 6, rel=0.01) and profile.rest == pytest.approx(1 / 6, rel=0.05)
+    assert (profile.drafter, profile.sampling) == (0.0, 0.0) and profile.drafting == 0.0
+    table = profile_table(summaries)
+    assert table is not None and table.rows[0][0] == "f16 alone" and table.rows[0][1].startswith("83.")
+
+
+def test_strict_is_compared_with_the_same_setting_and_with_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strict draft decodes token by token until it has a certificate; the table says how dear that is."""
+    costs = {"f16": lambda n: TARGET_S, "q4": lambda n: DRAFT_S}
+    runtime, clock = costly_runtime(monkeypatch, costs, {"f16": 1.0, "q4": 1.0})
+    with runtime:
+        local = LocalRuns(runtime, clock=clock)
+        plain = [alone("f16"), Setting("f16 goodput", "f16", PLAIN)]
+        contestants = [local.contestant(one) for one in (*plain, *(strict(one) for one in plain))]
+        outcome = run_all(contestants, CASES, Plan(repeats=1, clock=clock))
+    rows = {row.name: row for row in strict_rows(outcome, ["f16"], [one.name for one in plain])}
+    assert list(rows) == ["f16 alone, strict", "f16 goodput, strict"]
+    for row in rows.values():
+        assert row.same is not None and row.same.n_identical == row.same.n_cases == len(CASES)
+        assert row.speed is not None and row.speed.value <= 1.001
+    table = strict_table(list(rows.values()))
+    assert table is not None and len(table.rows) == 2
+    assert strict_table([]) is None
 
 
 def test_first_token_pays_for_the_whole_prompt_every_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,36 @@ def test_strict_replies_do_not_depend_on_the_draft_where_plain_ones_do(rig: Make
     assert len({reply(n, 2) for n in (0, 1, 3, 8)}) == 1
 
 
+def departure(made: Rig, prompt: list[int], plain: tuple[int, ...], drafted: tuple[int, ...]) -> float | None:
+    """The lead of the plain reply's token where the drafted one first differs, in logits; None for equal replies."""
+    if plain == drafted:
+        return None
+    n_same = next(i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b)
+    row = made.target.hold([*prompt, *plain[:n_same]])[0]
+    second, first = np.sort(row)[-2:]
+    return float(first - second)
+
+
+@pytest.mark.parametrize("name", ["f16", "q8", "q4", "width-sensitive"])
+def test_greedy_with_a_draft_departs_from_plain_only_at_a_proven_near_tie(
+    tiny_models: dict[str, NativeModel], rig: MakeRig, name: str
+) -> None:
+    """Case A6: identical, or the first difference is a near-tie of the certificate; the lead is reported."""
+    target = tiny_models.get(name) or SensitiveModel(hashed(1))
+    draft = tiny_models["q8" if name == "q4" else "q4"] if name in tiny_models else FakeModel(hashed(1, agree=0.7))
+    text = target.vocab.tokenize("a cold river ran by the stone and the hill " * 6)[:60]
+    near_tie = certify(rig(target).target.context, text).near_tie
+    leads = []
+    for start in range(0, 40, 8):
+        prompt = text[start : start + 12]
+        plain = rig(target).reply(prompt, max_tokens=60).tokens
+        drafted = rig(target, draft).reply(prompt, n_draft=4, max_tokens=60).tokens
+        leads.append(departure(rig(target), prompt, plain, drafted))
+    known = [lead for lead in leads if lead is not None]
+    assert all(lead < near_tie for lead in known), f"leads lost {known}; a near-tie here is closer than {near_tie}"
+    assert known or name != "width-sensitive", "the rig that must differ did not: the test proves nothing"
+
+
 @pytest.mark.parametrize("name", ["f16", "q8"])
 def test_strict_is_identical_on_the_real_engine(tiny_models: dict[str, NativeModel], rig: MakeRig, name: str) -> None:
     model = tiny_models[name]

@@ -1,0 +1,80 @@
+"""What `--strict` costs: each target with a draft and without, strict against not, in one race.
+
+Takes the runs of a race, gives a table. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from . import tables
+from .local_runs import Setting
+from .measurement import LONG_CLASS, Run
+from .runner import Outcome
+from .statistics import Interval
+from .summary import Agreement, agreement, ratios
+from .tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class StrictRow:
+    """One strict setting. speed: its tokens/s over those of the same setting without --strict; first_token likewise, on
+    the long prompt; same: its replies against the target's alone, both strict.
+    """
+
+    name: str
+    speed: Interval | None
+    first_token: Interval | None
+    same: Agreement | None
+
+
+def strict(setting: Setting) -> Setting:
+    """The same setting, strict."""
+    return replace(setting, name=_strict(setting.name), speculation=replace(setting.speculation, strict=True))
+
+
+def strict_rows(outcome: Outcome, targets: Collection[str], settings: Collection[str]) -> list[StrictRow]:
+    """Of those settings that ran both ways. settings: names without --strict, "X alone" of each target among them."""
+    by_name: dict[str, list[Run]] = {}
+    for run in outcome.runs:
+        by_name.setdefault(run.contestant, []).append(run)
+    named = ((name, target) for target in targets for name in settings if name.split()[0] == target)
+    return [_row(by_name, name, target) for name, target in named if _strict(name) in by_name and name in by_name]
+
+
+def strict_table(rows: Sequence[StrictRow]) -> Table | None:
+    """None for no rows."""
+    cells = tuple(
+        (
+            row.name,
+            tables.times(row.speed),
+            tables.times(row.first_token),
+            tables.same(row.same),
+        )
+        for row in rows
+    )
+    columns = ("setting", "tokens/s, x without --strict [95 %]", "first token, x", "same replies as strict alone")
+    return Table("What --strict costs", columns, cells) if rows else None
+
+
+def _row(by_name: Mapping[str, Sequence[Run]], name: str, target: str) -> StrictRow:
+    mine, plain, base = by_name[_strict(name)], by_name[name], by_name.get(_strict(f"{target} alone"), [])
+    chat, long = _split(mine)
+    chat_plain, long_plain = _split(plain)
+    return StrictRow(
+        _strict(name),
+        ratios(chat, chat_plain, lambda sample: sample.tokens_per_s),
+        ratios(long or chat, long_plain or chat_plain, lambda sample: sample.ttft_s),
+        agreement(chat, base),
+    )
+
+
+def _split(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """(ordinary runs, runs of the long prompt)."""
+    long = [run for run in runs if run.prompt_class == LONG_CLASS]
+    return [run for run in runs if run.prompt_class != LONG_CLASS], long
+
+
+def _strict(name: str) -> str:
+    return f"{name}, strict"
