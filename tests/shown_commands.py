@@ -51,6 +51,7 @@ ALSO = (
 # Not run, and why. The program's own commands among them are parsed nevertheless.
 NOT_RUN = (
     (r"(\.venv/bin/)?pipx? (install|wheel) |CMAKE_ARGS=.* pipx", "a package index"),
+    (r"python3 -m venv ", "the environment is for what a package index or a bundle brings"),
     (r"pre-commit ", "the network"),
     (r"(sudo|systemctl|journalctl) ", "root and systemd"),
     (r"tar -xf|cd edge-specquant-\*|python3 install\.py|~/edge-specquant/bin/", "a bundle: tests/packaging makes one"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up a Jetson (JetPack 5 or 6): checks CUDA, makes swap, builds with the board's architecture, sizes the context.
+# Sets up a Jetson (JetPack 5, 6 or 7): checks CUDA, makes swap, builds with the board's architecture, sizes the context.
 #
 #   packaging/jetson/setup.sh [--dry-run] [--swap GB] [--power-mode N] [--service]
 #   packaging/jetson/setup.sh --undo [--dry-run]
@@ -54,7 +54,8 @@ check_board() {
         case $(sed -n '1s/^# R\([0-9]*\).*/\1/p' /etc/nv_tegra_release) in
             35) say "system: JetPack 5" ;;
             36) say "system: JetPack 6" ;;
-            *) say "note: neither JetPack 5 nor 6; going on" ;;
+            38) say "system: JetPack 7" ;;
+            *) say "note: none of JetPack 5, 6 and 7; going on" ;;
         esac
     else
         unmet "this is no Jetson (no /etc/nv_tegra_release); use packaging/cpu or packaging/arm"
@@ -106,8 +107,8 @@ fi
 check_board
 if [ -n "$swap_gb" ]; then
     make_swap
-elif [ "$(memory_gb)" -le 9 ] && [ "$(wc -l </proc/swaps)" -le 1 ]; then
-    say "note: no swap; the build of the CUDA files may run out of memory (--swap 8 makes some)"
+elif [ "$(memory_gb)" -le 9 ] && ! grep -qv -e '^Filename' -e zram /proc/swaps; then
+    say "note: no swap on disk; the build of the CUDA files may run out of memory (--swap 8 makes some)"
 fi
 if [ -n "$power_mode" ]; then
     as_root nvpmodel -m "$power_mode"
