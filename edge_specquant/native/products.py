@@ -21,8 +21,8 @@ from .library import engine, ggml
 
 ENGINES_OWN = "engine"
 ANY_WIDTH = 1 << 40
-_MAX_WIDTH = {"AVX-512 VNNI": (ANY_WIDTH, ANY_WIDTH, ANY_WIDTH), "AVX2": (0, 0, 16)}
-"""Columns up to which the kernel is the faster one, for Q4_0, Q8_0 and F16 weights: measured, see docs/kernel.md."""
+_MAX_WIDTH = {"AVX-512 VNNI": (ANY_WIDTH, ANY_WIDTH, ANY_WIDTH, ANY_WIDTH), "AVX2": (0, 0, 16, 0)}
+"""Columns up to which the kernel is the faster one, for Q4_0, Q8_0, F16, Q4_K weights: measured, see docs/kernel.md."""
 
 
 class ProductsHook:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_rig import in_layout, seen
+from kernel_rig import LAYOUTS, MAKERS, columns, in_layout, seen
 
 from edge_specquant.native import kernel as package
-from edge_specquant.native.kernel import FORMATS, LEVELS, Weights, random_f16, random_nested, random_q8_0
+from edge_specquant.native.kernel import FORMATS, LEVELS, Weights, random_nested
 
 COMPILER = shutil.which("aarch64-linux-gnu-gcc")
 EMULATOR = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
@@ -24,8 +24,6 @@ pytestmark = pytest.mark.skipif(
     reason="needs aarch64-linux-gnu-gcc and qemu-aarch64",
 )
 PLAIN_C, SDOT = LEVELS.index("plain C"), LEVELS.index("SDOT")
-MAKERS = dict(zip(FORMATS, (random_nested, random_q8_0, random_f16), strict=True))
-LAYOUTS = [("nested", layout) for layout in range(4)] + [("q8_0", 0), ("f16", 0)]
 PROGRAM = """
 #include "kernel.c"
 #include <stdio.h>
@@ -78,9 +76,9 @@ def multiply(program: Path, level: int, weights: Weights, x: np.ndarray) -> np.n
 
 @pytest.mark.parametrize(("kind", "layout"), LAYOUTS)
 def test_both_levels_give_numpys_sums(with_sdot: Path, kind: str, layout: int) -> None:
-    rng = np.random.default_rng(layout)
-    weights = in_layout(MAKERS[kind](rng, 24, 160), layout)
-    x = rng.normal(0, 1, (43, 160)).astype(np.float32)
+    rng, n_cols = np.random.default_rng(layout), columns(kind)
+    weights = in_layout(MAKERS[kind](rng, 24, n_cols), layout)
+    x = rng.normal(0, 1, (43, n_cols)).astype(np.float32)
     expected = seen(kind, x) @ weights.values.T
     plain, fast = (multiply(with_sdot, level, weights, x) for level in (PLAIN_C, SDOT))
     for found in (plain, fast):
@@ -89,9 +87,9 @@ def test_both_levels_give_numpys_sums(with_sdot: Path, kind: str, layout: int) -
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_column_is_the_same_bits_at_every_width(with_sdot: Path, kind: str) -> None:
-    rng = np.random.default_rng(3)
-    weights = MAKERS[kind](rng, 16, 224)
-    x = rng.normal(0, 1, (13, 224)).astype(np.float32)
+    rng, n_cols = np.random.default_rng(3), columns(kind)
+    weights = MAKERS[kind](rng, 16, n_cols)
+    x = rng.normal(0, 1, (13, n_cols)).astype(np.float32)
     whole = multiply(with_sdot, SDOT, weights, x)
     for n in (1, 2, 5, 8, 12):
         assert np.array_equal(multiply(with_sdot, SDOT, weights, x[:n]), whole[:n])

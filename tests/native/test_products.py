@@ -19,15 +19,16 @@ PARAMS = ContextParams(n_ctx=256, n_batch=128, max_rows=64, n_threads=2)
 TOKENS = [(7 * i + 3) % 200 for i in range(40)]
 
 
-TAKEN = {"AVX-512 VNNI": ["F16", "Q8_0", "Q4_0"], "AVX2": ["F16"]}
+TAKEN = {"AVX-512 VNNI": ["F16", "Q8_0", "Q4_0", "Q4_K"], "AVX2": ["F16"]}
 
 
-@pytest.fixture(scope="module", params=["F16", "Q8_0", "Q4_0"])
+@pytest.fixture(scope="module", params=["F16", "Q8_0", "Q4_0", "Q4_K"])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = kernel()
     if isinstance(found, str) or request.param not in TAKEN.get(found.name, []):
         pytest.skip("these products are left to the engine here")
-    folder = tmp_path_factory.mktemp("tiny")
+    folder = tmp_path_factory.mktemp("tiny") / request.param
+    folder.mkdir()
     source = write_tiny_llama(folder / "f16.gguf", n_embd=256)
     if request.param == "F16":
         return source
@@ -55,7 +56,8 @@ def test_the_kernel_takes_products_and_says_so(path: Path) -> None:
 def test_logits_are_the_engines_within_rounding(path: Path) -> None:
     expected = _logits(path, use_kernel=False, widths=[8, 1, 4, 8])
     found = _logits(path, use_kernel=True, widths=[8, 1, 4, 8])
-    assert np.sqrt(np.square(found - expected).mean()) <= 0.03 * expected.std()  # 8-bit activations
+    tolerance = 0.06 if path.parent.name == "Q4_K" else 0.03  # 8-bit activations; the engine's share a scale of 256
+    assert np.sqrt(np.square(found - expected).mean()) <= tolerance * expected.std()
 
 
 def test_without_the_kernel_the_context_is_the_engines_own(path: Path) -> None:

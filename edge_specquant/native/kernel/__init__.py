@@ -24,8 +24,8 @@ from ... import config
 from ..nested_planes import grouped
 from ..selftest import engine_key
 
-LEVELS = ("plain C", "AVX2", "AVX-512 VNNI", "SDOT")
-FORMATS = ("nested", "q8_0", "f16")
+LEVELS = ("plain C", "AVX2", "AVX-512 VNNI", "SDOT", "AVX-VNNI", "AVX-VNNI as AVX-512 encodes it")
+FORMATS = ("nested", "q8_0", "f16", "q4_k")
 LAYOUT_ROWS = 0
 _PREFIX = "products-"
 _FLAGS = ("-O3", "-shared", "-fPIC", "-std=gnu11", "-fvisibility=hidden")
@@ -73,11 +73,12 @@ def kernel() -> Kernel | str:
 def is_right(library: Any, level: int) -> bool:
     """Whether the library's products of every format are those of numpy."""
     rng = np.random.default_rng(7)
-    n_cols, n = 96, 11
-    x = rng.normal(0, 1, (n, n_cols)).astype(np.float32)
-    for weights in (random_nested(rng, 13, n_cols), random_q8_0(rng, 16, n_cols), random_f16(rng, 16, n_cols)):
-        found = multiply(library, level, weights, x)
-        expected = x.astype(np.float64) @ weights.values.T
+    x = rng.normal(0, 1, (11, 512)).astype(np.float32)
+    makers = (random_nested, 13, 96), (random_q8_0, 16, 96), (random_f16, 16, 96), (random_q4_k, 16, 512)
+    for make, n_rows, n_cols in makers:
+        weights, columns = make(rng, n_rows, n_cols), x[:, :n_cols]
+        found = multiply(library, level, weights, columns)
+        expected = columns.astype(np.float64) @ weights.values.T
         if np.abs(found - expected).max() > _TOLERANCE * np.abs(expected).max():
             return False
     return True
@@ -145,6 +146,26 @@ def random_f16(rng: np.random.Generator, n_rows: int, n_cols: int) -> Weights:
     return Weights("f16", values.view(np.uint8), values.astype(np.float64))
 
 
+def random_q4_k(rng: np.random.Generator, n_rows: int, n_cols: int) -> Weights:
+    """Rows of Q4_K superblocks: d and dmin, 8 scales and 8 minima of 6 bits in 12 bytes, nibbles of 2 x 32 weights."""
+    shape = (n_rows, n_cols // 256)
+    units = rng.uniform(0.5, 1.5, (*shape, 2)).astype(np.float16)
+    scales, minima = rng.integers(0, 64, (2, *shape, 8), dtype=np.uint8)
+    codes = rng.integers(0, 16, (*shape, 4, 2, 32), dtype=np.uint8)
+    low, high = slice(0, 4), slice(4, 8)
+    packed = (
+        scales[..., low] | (scales[..., high] & 0x30) << 2,
+        minima[..., low] | (minima[..., high] & 0x30) << 2,
+        scales[..., high] & 15 | minima[..., high] << 4,
+    )
+    nibbles = (codes[..., 0, :] | codes[..., 1, :] << 4).reshape(*shape, 128)
+    data = np.concatenate((units.view(np.uint8), *packed, nibbles), axis=2)
+    exact = units.astype(np.float64)
+    by_block = codes.reshape(*shape, 8, 32)
+    values = (exact[..., :1] * scales)[..., None] * by_block - (exact[..., 1:] * minima)[..., None]
+    return Weights("q4_k", data, values.reshape(n_rows, n_cols))
+
+
 def _random_scales(rng: np.random.Generator, n_rows: int, n_blocks: int) -> NDArray[np.float16]:
     sizes = rng.uniform(0.5, 1.5, (n_rows, n_blocks, 1)) * rng.choice((-1.0, 1.0), (n_rows, n_blocks, 1))
     scales: NDArray[np.float16] = sizes.astype(np.float16)
@@ -201,6 +222,7 @@ def _declared(library: Any) -> Any:
     pointer, i64, i32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "esq_best_level": (ctypes.c_int, []),
+        "esq_has_level": (ctypes.c_bool, [ctypes.c_int]),
         "esq_multiply": (ctypes.c_bool, [ctypes.c_int] * 3 + [pointer, pointer, i64, i64, pointer, i64, pointer]),
         "esq_mul_mat_address": (pointer, []),
         "esq_get_rows_address": (pointer, []),

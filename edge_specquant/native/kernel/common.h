@@ -8,15 +8,16 @@
 #include <string.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
 #endif
 
 enum { BLOCK = 32, GROUP = 8, BLOCK_BYTES = 18, TILE = 32, STRIP = 8, MAX_THREADS = 512, NAME_BYTES = 64 };
-enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_I32 = 26 };
+enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_Q4_K = 12, TYPE_I32 = 26 };
 enum { LAYOUT_ROWS = 0, LAYOUT_8X8 = 1, LAYOUT_4X8 = 2, LAYOUT_4X4 = 3, N_LAYOUTS = 4 };
-enum { LEVEL_C = 0, LEVEL_AVX2 = 1, LEVEL_VNNI = 2, LEVEL_DOTPROD = 3 };
+enum { LEVEL_C = 0, LEVEL_AVX2 = 1, LEVEL_VNNI = 2, LEVEL_DOTPROD = 3, LEVEL_AVX_VNNI = 4, LEVEL_EVEX_256 = 5 };
 
 struct tensor { /* ggml_tensor (ggml.h); whoever loads this checks it */
     int32_t type;
@@ -89,7 +90,8 @@ static void quantize_column(const float *x, int64_t n_cols, int8_t *codes, float
 #define AVX2 __attribute__((target("avx2,fma,f16c")))
 
 /* NAME for n of 1 to 8 columns, from NAME_n: where n is known, the compiler keeps all sums in registers. */
-#define FOR_EACH_WIDTH(TARGET, NAME)                                                       \
+#define FOR_EACH_WIDTH(TARGET, NAME) FOR_EACH_WIDTH_OF(TARGET, NAME)
+#define FOR_EACH_WIDTH_OF(TARGET, NAME)                                                    \
     TARGET static void NAME(const struct strip *s, int64_t group, int n, float *out) {     \
         switch (n) {                                                                       \
         case 1: NAME##_n(s, group, 1, out); break;                                         \

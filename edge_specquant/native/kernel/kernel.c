@@ -2,7 +2,7 @@
  *
  * The engine's eval callback, asked about a node before it is computed, turns the product into a custom operation of
  * the engine; nothing is computed twice and no thread waits for Python. Two users: `plain` takes the products of
- * ordinary Q8_0, F16 and Q4_0 weights; `nested` those of bit-nested ones, whose block is a Q4_0 block (scale d, codes q
+ * ordinary Q8_0, F16, Q4_0 and Q4_K weights; `nested` those of bit-nested ones, whose block is a Q4_0 block (scale d, codes q
  * of 0..15) and 16 bytes of residual codes r of 0..15, in value d / 16 * (16 q + r - 136).
  *
  * Knows nothing of files.
@@ -14,6 +14,28 @@
 
 #include "nested.h"
 #include "plain.h"
+#include "kquants.h"
+
+#if defined(__x86_64__)
+#define V256 __attribute__((target("avx512vnni,avx512vl,avx2,fma,f16c")))
+#define DOT _mm256_dpbusd_epi32
+#define NAMED(name) evex_##name
+#include "vnni256.h"
+#undef V256
+#undef DOT
+#undef NAMED
+#if __GNUC__ >= 11 || __clang_major__ >= 12
+#define HAS_AVX_VNNI
+#define V256 __attribute__((target("avxvnni,avx2,fma,f16c")))
+#define DOT _mm256_dpbusd_avx_epi32
+#define NAMED(name) avx_##name
+#include "vnni256.h"
+#undef V256
+#undef DOT
+#undef NAMED
+#endif
+#endif
+
 #include "products.h"
 
 /* -- nested weights, known by name ------------------------------------------------------------------------------- */
@@ -181,35 +203,49 @@ struct plain {
     struct scratch scratch[MAX_THREADS];
     int32_t op_none, op_mul_mat, custom_op, params[16];
     int level;
-    int64_t max_width[3]; /* by format: the engine's own products are the faster ones for more columns */
+    int64_t max_width[N_FORMATS]; /* by format: the engine's own products are the faster ones for more columns */
     is_host_fn is_host;   /* ggml_backend_buffer_is_host */
     name_fn name_of;      /* ggml_backend_buffer_name */
     int64_t n_taken, n_failed;
 };
 
+/* An ordinary format: the engine's type, and how many weights how many bytes hold. */
+struct format {
+    int32_t type;
+    int64_t n_weights, n_bytes;
+    bool is_repacked; /* on x86 the engine may hold it in groups of eight rows */
+};
+
+static const struct format formats[N_FORMATS] = {
+    [FORMAT_NESTED] = {TYPE_Q4_0, BLOCK, BLOCK_BYTES, true}, /* the base alone */
+    [FORMAT_Q8_0] = {TYPE_Q8_0, BLOCK, Q8_BYTES, false},
+    [FORMAT_F16] = {TYPE_F16, BLOCK, 2 * BLOCK, false},
+    [FORMAT_Q4_K] = {TYPE_Q4_K, SUPER, Q4_K_BYTES, true},
+};
+
 static int format_of(int32_t type) {
-    return type == TYPE_F16 ? FORMAT_F16 : type == TYPE_Q8_0 ? FORMAT_Q8_0 : type == TYPE_Q4_0 ? FORMAT_NESTED : -1;
+    for (int format = 0; format < N_FORMATS; format++)
+        if (formats[format].type == type) return format;
+    return -1;
 }
 
 static void run_plain(struct tensor *dst, int ith, int nth, void *user) {
     struct plain *plain = user;
     const struct tensor *weight = dst->src[0];
-    const struct strip s = {.layout = weight->type == TYPE_Q4_0 && weight->extra ? LAYOUT_8X8 : LAYOUT_ROWS,
+    const struct strip s = {.layout = weight->extra ? LAYOUT_8X8 : LAYOUT_ROWS,
                             .n_cols = weight->ne[0], .n_rows = weight->ne[1]};
     if (!multiply_node(format_of(weight->type), plain->level, s, dst, ith, nth, &plain->scratch[ith]))
         plain->n_failed++;
 }
 
-/* Whole rows, one after another, as a file has them or (Q4_0) as the engine repacks them on x86; not the cache's. */
+/* Whole rows, one after another, as a file has them or as the engine repacks them on x86; not the cache's. */
 static bool is_known(const struct plain *plain, const struct tensor *weight, int64_t n) {
     const int format = format_of(weight->type);
     if (format < 0 || n > plain->max_width[format] || weight->op != plain->op_none || weight->view_src ||
-        !weight->buffer || weight->ne[0] % BLOCK || weight->ne[1] % GROUP)
+        !weight->buffer || weight->ne[0] % formats[format].n_weights || weight->ne[1] % GROUP)
         return false;
-    const size_t row = format == FORMAT_F16 ? (size_t)weight->ne[0] * 2
-                                            : (size_t)n_blocks(weight->ne[0]) * (format == FORMAT_Q8_0 ? 34 : 18);
-    if (weight->nb[1] != row) return false;
-    if (weight->extra) return format == FORMAT_NESTED && !strcmp(plain->name_of(weight->buffer), "CPU_REPACK");
+    if (weight->nb[1] != (size_t)(weight->ne[0] / formats[format].n_weights * formats[format].n_bytes)) return false;
+    if (weight->extra) return formats[format].is_repacked && !strcmp(plain->name_of(weight->buffer), "CPU_REPACK");
     return plain->is_host(weight->buffer);
 }
 
@@ -228,7 +264,7 @@ EXPORT bool esq_plain_callback(struct tensor *node, bool ask, void *user) {
 
 EXPORT void *esq_plain_address(void) { return (void *)run_plain; }
 
-/* max_width: columns up to which the products of nested (Q4_0), Q8_0 and F16 weights are taken. NULL: no memory. */
+/* max_width: by format, columns up to which its products are taken. NULL: no memory. */
 EXPORT struct plain *esq_plain_new(int level, int32_t op_none, int32_t op_mul_mat, const int64_t *max_width,
                                    is_host_fn is_host, name_fn name_of) {
     struct plain *plain = calloc(1, sizeof *plain);

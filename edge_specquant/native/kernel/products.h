@@ -1,32 +1,52 @@
 /* One product of weights of any format, on one thread's share: columns [first, last) times row groups [from, to). */
 
-enum { FORMAT_NESTED = 0, FORMAT_Q8_0 = 1, FORMAT_F16 = 2 };
+enum { FORMAT_NESTED = 0, FORMAT_Q8_0 = 1, FORMAT_F16 = 2, FORMAT_Q4_K = 3, N_FORMATS = 4 };
 
-/* The best level this processor has; a level that is not built in falls back to plain C. */
-EXPORT int esq_best_level(void) {
+/* Whether this processor has the instructions of a level, and this library the code. */
+EXPORT bool esq_has_level(int level) {
+    if (level == LEVEL_C) return true;
 #if defined(__x86_64__)
+    unsigned a = 0, b, c, d;
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        return LEVEL_VNNI;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return LEVEL_AVX2;
-#elif defined(__ARM_FEATURE_DOTPROD)
-    return LEVEL_DOTPROD;
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (level == LEVEL_AVX2) return avx2;
+    if (level == LEVEL_VNNI || level == LEVEL_EVEX_256) return vnni;
+#if defined(HAS_AVX_VNNI)
+    if (level == LEVEL_AVX_VNNI) return avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 #endif
+#elif defined(__ARM_FEATURE_DOTPROD)
+    if (level == LEVEL_DOTPROD) return true;
+#endif
+    return false;
+}
+
+EXPORT int esq_best_level(void) {
+    static const int by_speed[] = {LEVEL_VNNI, LEVEL_AVX_VNNI, LEVEL_AVX2, LEVEL_DOTPROD};
+    for (size_t i = 0; i < sizeof by_speed / sizeof *by_speed; i++)
+        if (esq_has_level(by_speed[i])) return by_speed[i];
     return LEVEL_C;
 }
 
 static strip_fn strip_of(int format, int level) {
+    static const strip_fn plain_c[N_FORMATS] = {strip_c, strip_q8_0_c, strip_f16_c, strip_q4_k_c};
 #if defined(__x86_64__)
-    if (level == LEVEL_VNNI)
-        return format == FORMAT_F16 ? strip_f16_vnni : format == FORMAT_Q8_0 ? strip_q8_0_vnni : strip_vnni;
-    if (level == LEVEL_AVX2 && format == FORMAT_NESTED) return strip_avx2;
-    if (level == LEVEL_AVX2 && format == FORMAT_F16) return strip_f16_avx2;
+    static const strip_fn vnni[N_FORMATS] = {strip_vnni, strip_q8_0_vnni, strip_f16_vnni, strip_q4_k_vnni};
+    static const strip_fn avx2[N_FORMATS] = {strip_avx2, strip_q8_0_c, strip_f16_avx2, strip_q4_k_c};
+    static const strip_fn evex[N_FORMATS] = {evex_strip_nested, evex_strip_q8_0, strip_f16_avx2, evex_strip_q4_k};
+    if (level == LEVEL_VNNI) return vnni[format];
+    if (level == LEVEL_AVX2) return avx2[format];
+    if (level == LEVEL_EVEX_256) return evex[format];
+#if defined(HAS_AVX_VNNI)
+    static const strip_fn avx_vnni[N_FORMATS] = {avx_strip_nested, avx_strip_q8_0, strip_f16_avx2, avx_strip_q4_k};
+    if (level == LEVEL_AVX_VNNI) return avx_vnni[format];
+#endif
 #elif defined(__ARM_FEATURE_DOTPROD)
     if (level == LEVEL_DOTPROD && format == FORMAT_NESTED) return strip_dotprod;
 #endif
     (void)level;
-    return format == FORMAT_F16 ? strip_f16_c : format == FORMAT_Q8_0 ? strip_q8_0_c : strip_c;
+    return plain_c[format];
 }
 
 /* Activations of up to TILE columns as 8-bit codes with a scale and a sum for each block; grows when it must. */
