@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_specquant.native.kernel import FORMATS, Weights, random_f16, random_nested, random_q4_k, random_q8_0
+from edge_specquant.native.kernel import (
+    FORMATS,
+    Weights,
+    random_f16,
+    random_nested,
+    random_q4_0,
+    random_q4_k,
+    random_q8_0,
+)
 from edge_specquant.native.nested_planes import grouped
 
-MAKERS = dict(zip(FORMATS, (random_nested, random_q8_0, random_f16, random_q4_k), strict=True))
-LAYOUTS = [*(("nested", layout) for layout in range(4)), ("q8_0", 0), ("f16", 0), ("q4_k", 0), ("q4_k", 1)]
+MAKERS = dict(zip(FORMATS, (random_nested, random_q8_0, random_f16, random_q4_k, random_q4_0), strict=True))
+LAYOUTS = [(kind, layout) for kind in ("nested", "q4_0") for layout in range(4)]
+LAYOUTS += [("q8_0", 0), ("f16", 0), ("q4_k", 0), ("q4_k", 1)]
 
 
 def columns(kind: str) -> int:

@@ -1,17 +1,15 @@
 """Ordinary weights by the compiled kernel: what makes a verification of a few tokens cost little more than one token.
 
-The engine's products of Q8_0 and F16 weights unpack every weight again for every column or two, so that four columns
-cost two to three times one column (docs/kernel.md has the figures). The kernel unpacks a weight once for all columns of
-a strip. It takes a product where it is the faster one and leaves the rest to the engine. A column's sums are the same
-bits at every width it takes, so that the width of a verification cannot change a reply.
+The engine's products unpack every weight again for every column or two, so that four columns cost two to three times
+one column (docs/kernel.md has the figures). The kernel unpacks a weight once for all columns of a strip. It takes the
+products of F16, Q8_0, Q4_0 and Q4_K weights and leaves the rest to the engine. A column's sums are the same bits at
+every width, so that the width of a verification cannot change a reply.
 """
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
-
-import numpy as np
 
 from ..errors import ContextError, DecodeError
 from .ggml_tensor import op_number
@@ -20,9 +18,8 @@ from .kernel import Kernel, kernel
 from .library import engine, ggml
 
 ENGINES_OWN = "engine"
-ANY_WIDTH = 1 << 40
-_MAX_WIDTH = {"AVX-512 VNNI": (ANY_WIDTH, ANY_WIDTH, ANY_WIDTH, ANY_WIDTH), "AVX2": (0, 0, 16, 0)}
-"""Columns up to which the kernel is the faster one, for Q4_0, Q8_0, F16, Q4_K weights: measured, see docs/kernel.md."""
+FASTER = ("AVX-512 VNNI", "AVX-VNNI", "AVX2")
+"""Instruction sets with which the kernel beats the engine's own products of ordinary weights: see docs/kernel.md."""
 
 
 class ProductsHook:
@@ -30,14 +27,12 @@ class ProductsHook:
 
     def __init__(self, kernel: Kernel) -> None:
         self._library = library = kernel.library
-        widths = np.array(_MAX_WIDTH[kernel.name], dtype=np.int64)
         base = ggml()
         is_host, name_of = base.ggml_backend_buffer_is_host, base.ggml_backend_buffer_name
         self._state = library.esq_plain_new(
             kernel.level,
             op_number("NONE"),
             op_number("MUL_MAT"),
-            widths.ctypes.data,
             ctypes.cast(is_host, ctypes.c_void_p),
             ctypes.cast(name_of, ctypes.c_void_p),
         )
@@ -81,4 +76,4 @@ def products_key() -> str:
 def _faster_kernel() -> Kernel | None:
     """The kernel where it beats the engine's own products of any ordinary weights."""
     found = kernel()
-    return found if isinstance(found, Kernel) and found.name in _MAX_WIDTH else None
+    return found if isinstance(found, Kernel) and found.name in FASTER else None

@@ -25,7 +25,7 @@ from ..nested_planes import grouped
 from ..selftest import engine_key
 
 LEVELS = ("plain C", "AVX2", "AVX-512 VNNI", "SDOT", "AVX-VNNI", "AVX-VNNI as AVX-512 encodes it")
-FORMATS = ("nested", "q8_0", "f16", "q4_k")
+FORMATS = ("nested", "q8_0", "f16", "q4_k", "q4_0")
 LAYOUT_ROWS = 0
 _PREFIX = "products-"
 _FLAGS = ("-O3", "-shared", "-fPIC", "-std=gnu11", "-fvisibility=hidden")
@@ -74,8 +74,8 @@ def is_right(library: Any, level: int) -> bool:
     """Whether the library's products of every format are those of numpy."""
     rng = np.random.default_rng(7)
     x = rng.normal(0, 1, (11, 512)).astype(np.float32)
-    makers = (random_nested, 13, 96), (random_q8_0, 16, 96), (random_f16, 16, 96), (random_q4_k, 16, 512)
-    for make, n_rows, n_cols in makers:
+    narrow = ((make, 16, 96) for make in (random_q8_0, random_f16, random_q4_0))
+    for make, n_rows, n_cols in ((random_nested, 13, 96), *narrow, (random_q4_k, 16, 512)):
         weights, columns = make(rng, n_rows, n_cols), x[:, :n_cols]
         found = multiply(library, level, weights, columns)
         expected = columns.astype(np.float64) @ weights.values.T
@@ -144,6 +144,16 @@ def random_f16(rng: np.random.Generator, n_rows: int, n_cols: int) -> Weights:
     """Rows of half floats."""
     values = rng.normal(0, 1, (n_rows, n_cols)).astype(np.float16)
     return Weights("f16", values.view(np.uint8), values.astype(np.float64))
+
+
+def random_q4_0(rng: np.random.Generator, n_rows: int, n_cols: int) -> Weights:
+    """Rows of Q4_0 blocks: a nested base by itself."""
+    n_blocks = n_cols // 32
+    scales = _random_scales(rng, n_rows, n_blocks)
+    codes = rng.integers(0, 16, (n_rows, n_blocks, 32))
+    nibbles = (codes[..., :16] | codes[..., 16:] << 4).astype(np.uint8)
+    data = np.concatenate((scales.view(np.uint8), nibbles), axis=2)
+    return Weights("q4_0", data, (scales.astype(np.float64) * (codes - 8)).reshape(n_rows, n_cols))
 
 
 def random_q4_k(rng: np.random.Generator, n_rows: int, n_cols: int) -> Weights:
@@ -234,7 +244,7 @@ def _declared(library: Any) -> Any:
         "esq_n_unseen": (i64, [pointer]),
         "esq_free": (None, [pointer]),
         "esq_plain_address": (pointer, []),
-        "esq_plain_new": (pointer, [ctypes.c_int, i32, i32, pointer, pointer, pointer]),
+        "esq_plain_new": (pointer, [ctypes.c_int, i32, i32, pointer, pointer]),
         "esq_plain_set_template": (None, [pointer, i32, pointer]),
         "esq_plain_n_taken": (i64, [pointer]),
         "esq_plain_n_failed": (i64, [pointer]),

@@ -17,22 +17,27 @@
 #include "kquants.h"
 
 #if defined(__x86_64__)
-#define V256 __attribute__((target("avx512vnni,avx512vl,avx2,fma,f16c")))
-#define DOT _mm256_dpbusd_epi32
-#define NAMED(name) evex_##name
-#include "vnni256.h"
+#define V256 AVX2
+#define NAMED(name) avx2_##name
+#include "strips256.h"
 #undef V256
-#undef DOT
 #undef NAMED
+#define V256 __attribute__((target("avx512vnni,avx512vl,avx2,fma,f16c")))
+#define NAMED(name) evex_##name
+#define DOT _mm256_dpbusd_epi32
+#include "strips256.h"
+#undef V256
+#undef NAMED
+#undef DOT
 #if __GNUC__ >= 11 || __clang_major__ >= 12
 #define HAS_AVX_VNNI
 #define V256 __attribute__((target("avxvnni,avx2,fma,f16c")))
+#define NAMED(name) avx_vnni_##name
 #define DOT _mm256_dpbusd_avx_epi32
-#define NAMED(name) avx_##name
-#include "vnni256.h"
+#include "strips256.h"
 #undef V256
-#undef DOT
 #undef NAMED
+#undef DOT
 #endif
 #endif
 
@@ -203,7 +208,6 @@ struct plain {
     struct scratch scratch[MAX_THREADS];
     int32_t op_none, op_mul_mat, custom_op, params[16];
     int level;
-    int64_t max_width[N_FORMATS]; /* by format: the engine's own products are the faster ones for more columns */
     is_host_fn is_host;   /* ggml_backend_buffer_is_host */
     name_fn name_of;      /* ggml_backend_buffer_name */
     int64_t n_taken, n_failed;
@@ -217,10 +221,11 @@ struct format {
 };
 
 static const struct format formats[N_FORMATS] = {
-    [FORMAT_NESTED] = {TYPE_Q4_0, BLOCK, BLOCK_BYTES, true}, /* the base alone */
+    [FORMAT_NESTED] = {-1, 0, 0, false}, /* known by name */
     [FORMAT_Q8_0] = {TYPE_Q8_0, BLOCK, Q8_BYTES, false},
     [FORMAT_F16] = {TYPE_F16, BLOCK, 2 * BLOCK, false},
     [FORMAT_Q4_K] = {TYPE_Q4_K, SUPER, Q4_K_BYTES, true},
+    [FORMAT_Q4_0] = {TYPE_Q4_0, BLOCK, BLOCK_BYTES, true},
 };
 
 static int format_of(int32_t type) {
@@ -239,9 +244,9 @@ static void run_plain(struct tensor *dst, int ith, int nth, void *user) {
 }
 
 /* Whole rows, one after another, as a file has them or as the engine repacks them on x86; not the cache's. */
-static bool is_known(const struct plain *plain, const struct tensor *weight, int64_t n) {
+static bool is_known(const struct plain *plain, const struct tensor *weight) {
     const int format = format_of(weight->type);
-    if (format < 0 || n > plain->max_width[format] || weight->op != plain->op_none || weight->view_src ||
+    if (format < 0 || weight->op != plain->op_none || weight->view_src ||
         !weight->buffer || weight->ne[0] % formats[format].n_weights || weight->ne[1] % GROUP)
         return false;
     if (weight->nb[1] != (size_t)(weight->ne[0] / formats[format].n_weights * formats[format].n_bytes)) return false;
@@ -254,7 +259,7 @@ EXPORT bool esq_plain_callback(struct tensor *node, bool ask, void *user) {
     struct plain *plain = user;
     if (ask && node->op == plain->custom_op) node->op_params[COUNTER] = 0; /* a graph used again */
     if (!ask || node->op != plain->op_mul_mat) return !ask;
-    if (node->src[1]->type == TYPE_F32 && is_plain(node) && is_known(plain, node->src[0], node->src[1]->ne[1])) {
+    if (node->src[1]->type == TYPE_F32 && is_plain(node) && is_known(plain, node->src[0])) {
         memcpy(node->op_params, plain->params, sizeof node->op_params);
         node->op = plain->custom_op;
         plain->n_taken++;
@@ -264,15 +269,14 @@ EXPORT bool esq_plain_callback(struct tensor *node, bool ask, void *user) {
 
 EXPORT void *esq_plain_address(void) { return (void *)run_plain; }
 
-/* max_width: by format, columns up to which its products are taken. NULL: no memory. */
-EXPORT struct plain *esq_plain_new(int level, int32_t op_none, int32_t op_mul_mat, const int64_t *max_width,
-                                   is_host_fn is_host, name_fn name_of) {
+/* NULL: no memory. */
+EXPORT struct plain *esq_plain_new(int level, int32_t op_none, int32_t op_mul_mat, is_host_fn is_host,
+                                   name_fn name_of) {
     struct plain *plain = calloc(1, sizeof *plain);
     if (!plain) return NULL;
     plain->level = level;
     plain->op_none = op_none;
     plain->op_mul_mat = op_mul_mat;
-    memcpy(plain->max_width, max_width, sizeof plain->max_width);
     plain->is_host = is_host;
     plain->name_of = name_of;
     return plain;

@@ -1,6 +1,6 @@
 /* One product of weights of any format, on one thread's share: columns [first, last) times row groups [from, to). */
 
-enum { FORMAT_NESTED = 0, FORMAT_Q8_0 = 1, FORMAT_F16 = 2, FORMAT_Q4_K = 3, N_FORMATS = 4 };
+enum { FORMAT_NESTED = 0, FORMAT_Q8_0 = 1, FORMAT_F16 = 2, FORMAT_Q4_K = 3, FORMAT_Q4_0 = 4, N_FORMATS = 5 };
 
 /* Whether this processor has the instructions of a level, and this library the code. */
 EXPORT bool esq_has_level(int level) {
@@ -29,21 +29,25 @@ EXPORT int esq_best_level(void) {
     return LEVEL_C;
 }
 
+/* By format. Nested weights without a residual are Q4_0. */
 static strip_fn strip_of(int format, int level) {
-    static const strip_fn plain_c[N_FORMATS] = {strip_c, strip_q8_0_c, strip_f16_c, strip_q4_k_c};
+    static const strip_fn plain_c[N_FORMATS] = {strip_c, strip_q8_0_c, strip_f16_c, strip_q4_k_c, strip_c};
 #if defined(__x86_64__)
-    static const strip_fn vnni[N_FORMATS] = {strip_vnni, strip_q8_0_vnni, strip_f16_vnni, strip_q4_k_vnni};
-    static const strip_fn avx2[N_FORMATS] = {strip_avx2, strip_q8_0_c, strip_f16_avx2, strip_q4_k_c};
-    static const strip_fn evex[N_FORMATS] = {evex_strip_nested, evex_strip_q8_0, strip_f16_avx2, evex_strip_q4_k};
+    static const strip_fn vnni[N_FORMATS] = {strip_vnni, strip_q8_0_vnni, strip_f16_vnni, strip_q4_k_vnni, strip_vnni};
+    static const strip_fn avx2[N_FORMATS] = {strip_avx2, avx2_strip_q8_0, strip_f16_avx2, avx2_strip_q4_k,
+                                             avx2_strip_q4_0};
+    static const strip_fn evex[N_FORMATS] = {evex_strip_nested, evex_strip_q8_0, strip_f16_avx2, evex_strip_q4_k,
+                                             evex_strip_q4_0};
     if (level == LEVEL_VNNI) return vnni[format];
     if (level == LEVEL_AVX2) return avx2[format];
     if (level == LEVEL_EVEX_256) return evex[format];
 #if defined(HAS_AVX_VNNI)
-    static const strip_fn avx_vnni[N_FORMATS] = {avx_strip_nested, avx_strip_q8_0, strip_f16_avx2, avx_strip_q4_k};
+    static const strip_fn avx_vnni[N_FORMATS] = {avx_vnni_strip_nested, avx_vnni_strip_q8_0, strip_f16_avx2,
+                                                 avx_vnni_strip_q4_k, avx_vnni_strip_q4_0};
     if (level == LEVEL_AVX_VNNI) return avx_vnni[format];
 #endif
 #elif defined(__ARM_FEATURE_DOTPROD)
-    if (level == LEVEL_DOTPROD && format == FORMAT_NESTED) return strip_dotprod;
+    if (level == LEVEL_DOTPROD && (format == FORMAT_NESTED || format == FORMAT_Q4_0)) return strip_dotprod;
 #endif
     (void)level;
     return plain_c[format];
