@@ -21,7 +21,7 @@ from .sbom import bill_of_materials, components_installed
 from .setup import engine_version, prepare
 from .wheel import cached_wheel, describe_build
 
-USUAL_EXTRAS = "server"
+USUAL_EXTRAS = "server,router"
 _FAMILY = "import sys; from edge_specquant.gguf.convert import ensure_family; print(ensure_family(sys.argv[1]).folder)"
 
 
