@@ -60,7 +60,7 @@ def make_bundle(order: BundleOrder, log: Path) -> Path:
         raise SetupError(f"{order.family} is not a family: it has no {_MANIFEST}; make it with edge-specquant convert")
     family_bytes = 0 if order.family is None else sum(file.stat().st_size for file in family_files(order.family))
     order.target.parent.mkdir(parents=True, exist_ok=True)
-    say(check_disk(order.target.parent, _WHEELS_BYTES + 2 * family_bytes, "packing the bundle"))
+    say(f"disk: {check_disk(order.target.parent, _WHEELS_BYTES + 2 * family_bytes, 'packing the bundle')}")
     with tempfile.TemporaryDirectory(prefix="bundle-", dir=order.target.parent) as scratch:
         folder = Path(scratch) / order.target.name.removesuffix(".tar")
         _collect_wheels(order, Path(scratch), folder / "wheels", log)
