@@ -123,3 +123,8 @@ class GrammarError(EdgeSpecQuantError):
 
 class PlanError(EdgeSpecQuantError):
     """Nothing fits this machine."""
+
+
+def told(error: EdgeSpecQuantError) -> str:
+    """One line for a terminal: the message, and the entry of the documentation that says more."""
+    return f"error: {error} [docs/troubleshooting.md#{type(error).__name__.lower()}]"

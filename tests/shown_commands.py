@@ -43,23 +43,24 @@ ALSO = (
     ),
     (r"edge-specquant bench ", "--repeats 1 --max-tokens 4 --per-class 1 --class story --ctx 2048 --threads 1"),
     (r"edge-specquant eval ", "--limit 1 --threads 1"),
+    (r"edge-specquant serve ", "--port 0 --ctx 512 --threads 1 --in-process"),
     (r"edge-specquant calibrate ", "--passes 1 --variants q4 --threads 1"),
     (r"edge-specquant router fit ", "--reply 4 --threads 1"),
     (r"packaging/", "--dry-run"),
+    (r"scripts/gpu-check", "--dry-run"),
     (r"scripts/", "--help"),
 )
+# Commands that go on until they are stopped: stopped once they have said this.
+STOPPED_AT = ((r"edge-specquant serve ", "serving on"), (r"edge-specquant chat --web", "in a browser"))
 # Not run, and why. The program's own commands among them are parsed nevertheless.
 NOT_RUN = (
     (r"(\.venv/bin/)?pipx? (install|wheel) |CMAKE_ARGS=.* pipx", "a package index"),
     (r"python3 -m venv ", "the environment is for what a package index or a bundle brings"),
-    (r"pre-commit ", "the network"),
+    (r"\.venv/bin/pre-commit ", "writes into the clone's .git"),
     (r"(sudo|systemctl|journalctl) ", "root and systemd"),
     (r"tar -xf|cd edge-specquant-\*|python3 install\.py|~/edge-specquant/bin/", "a bundle: tests/packaging makes one"),
     (r"lm_eval ", "another project's program"),
-    (r"scripts/gpu-check", "a GPU"),
     (r"scripts/test\b", "would start these tests again"),
-    (r"edge-specquant serve ", "goes on until it is stopped: tests/server starts it"),
-    (r"edge-specquant chat --web", "goes on until it is stopped, in a browser"),
     (r"edge-specquant rpc-worker ", "an engine built with RPC: tests/native/test_rpc.py"),
     (r"edge-specquant plan .*--rpc", "other machines"),
     (r"edge-specquant bench .*--peer", "other servers"),
@@ -102,6 +103,11 @@ class ShownCommand:
     def why_not(self) -> str | None:
         """The reason why it is not run."""
         return next((reason for shown, reason in NOT_RUN if re.match(shown, self.plain)), None)
+
+    @property
+    def stopped_at(self) -> str | None:
+        """What it says once it runs, if it goes on until it is stopped."""
+        return next((said for shown, said in STOPPED_AT if re.match(shown, self.plain)), None)
 
     @property
     def is_ours(self) -> bool:

@@ -1,11 +1,12 @@
-"""Plots of a Result: speed with its ceiling, acceptance by position, cost curves, speedup by class, memory by context.
+"""Plots of a Result: speed with its ceiling, acceptance by position, cost curves, speedup by class, memory by context,
+routing against a coin.
 
-The only importer of matplotlib. Draws off screen; each plot is written as SVG and PNG.
+The only importer of matplotlib. Draws off screen; below each plot stands what was measured where and when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import matplotlib
@@ -16,8 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..gguf.atomic import written_whole
+from .environment import environment_line
 from .measurement import LONG_CLASS
-from .result import Pictures, Result
+from .result import ROUTED, Pictures, Result
 from .summary import Summary
 
 # Colour-blind safe (Okabe & Ito), the same order in every plot.
@@ -25,23 +27,40 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 _MUTED = "#666666"
 _BASE = "#9AA5B1"
 _DPI = 144
+_POSITIONS = 12  # only long copies reach further, and they are right
 
 Draw = Callable[[Figure, Pictures], None]
 
 
 def draw(folder: Path, result: Result) -> list[tuple[str, str]]:
-    """Writes every plot that has data; gives (title, PNG's name)."""
+    """Writes every plot that has data as SVG and PNG; gives (title, PNG's name)."""
     written = []
+    for name, title, figure in figures(result):
+        for suffix in ("svg", "png"):
+            save(folder / f"{name}.{suffix}", figure)
+        written.append((title, f"{name}.png"))
+    return written
+
+
+def figures(result: Result) -> Iterator[tuple[str, str, Figure]]:
+    """(name, title, figure) of every plot that has data."""
+    environment = result.document.get("environment")
     for name, title, has_data, plot in _PLOTS:
         if has_data(result.pictures):
             figure = Figure(figsize=(8.0, 4.5), layout="constrained")
             plot(figure, result.pictures)
             figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-            for suffix in ("svg", "png"):
-                with written_whole(folder / f"{name}.{suffix}") as partial:
-                    figure.savefig(partial, format=suffix, dpi=_DPI)
-            written.append((title, f"{name}.png"))
-    return written
+            if environment:
+                head = f"{environment.get('family')}: {environment_line(environment)}"
+                figure.supxlabel(head, x=0.01, ha="left", fontsize=7, color=_MUTED)
+            yield name, title, figure
+
+
+def save(path: Path, figure: Figure) -> None:
+    """Writes SVG or PNG, by the suffix; the same figure gives the same SVG."""
+    suffix = path.suffix.removeprefix(".")
+    with written_whole(path) as partial, matplotlib.rc_context({"svg.hashsalt": path.stem}):
+        figure.savefig(partial, format=suffix, dpi=_DPI, metadata={"Date": None} if suffix == "svg" else None)
 
 
 def _speed(figure: Figure, pictures: Pictures) -> None:
@@ -69,8 +88,8 @@ def _speed(figure: Figure, pictures: Pictures) -> None:
 def _acceptance(figure: Figure, pictures: Pictures) -> None:
     axes = _bare(figure.subplots())
     for number, one in enumerate(_with_positions(pictures)):
-        positions = range(1, len(one.accepted_by_position) + 1)
-        axes.plot(positions, one.accepted_by_position, "o-", color=_colour(number), label=one.name, markersize=4)
+        shares = one.accepted_by_position[:_POSITIONS]
+        axes.plot(range(1, len(shares) + 1), shares, "o-", color=_colour(number), label=one.name, markersize=4)
     axes.set_ylim(0, 1.03)
     axes.set_xlabel("position in the draft", fontsize=9)
     axes.set_ylabel("accepted, of those reached", fontsize=9)
@@ -143,6 +162,28 @@ def _memory(figure: Figure, pictures: Pictures) -> None:
     axes.legend(fontsize=8, frameon=False)
 
 
+def _coin(figure: Figure, pictures: Pictures) -> None:
+    """Time a token and agreement; on the line lies whoever throws a coin between two siblings that answer alone."""
+    axes = _bare(figure.subplots())
+    places = {
+        one.name: (pictures.agreement[one.name], 1 / one.gain.value, one.draft == "none")
+        for one in pictures.summaries
+        if one.gain and one.name in pictures.agreement
+    }
+    for name, (agreement, time, is_alone) in places.items():
+        axes.plot(agreement, time, "o", color=_BASE if is_alone else COLOURS[0], markersize=7)
+        shift, side = ((-6, 6), "right") if is_alone else ((7, -3), "left")
+        axes.annotate(name, (agreement, time), shift, textcoords="offset points", ha=side, fontsize=8)
+    line = sorted((agreement, time) for agreement, time, is_alone in places.values() if is_alone)
+    axes.plot([at for at, _ in line], [time for _, time in line], "--", color=_BASE, linewidth=1, zorder=0)
+    least = min(at for at, _, _ in places.values())
+    axes.set_xlim(1 - 1.3 * (1 - least), 1 + 0.4 * (1 - least))
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}" if value < 1.001 else ""))
+    axes.set_xlabel("tokens that the most precise sibling chooses too (dashed: a coin; below is better)", fontsize=9)
+    axes.set_ylabel("time a token (most precise sibling alone: 1)", fontsize=9)
+
+
 _PLOTS: tuple[tuple[str, str, Callable[[Pictures], bool], Draw], ...] = (
     ("speed", "Speed by setting", lambda p: any(one.tokens_per_s for one in p.summaries), _speed),
     (
@@ -154,6 +195,12 @@ _PLOTS: tuple[tuple[str, str, Callable[[Pictures], bool], Draw], ...] = (
     ("acceptance", "Acceptance by position in the draft", lambda p: bool(_with_positions(p)), _acceptance),
     ("curves", "Cost of one forward by width", lambda p: bool(p.curves), _curves),
     ("memory", "Memory by context length", lambda p: bool(p.memory), _memory),
+    (
+        "coin",
+        "Routing against a coin between siblings",
+        lambda p: any(one.draft == ROUTED and one.name in p.agreement for one in p.summaries),
+        _coin,
+    ),
 )
 
 

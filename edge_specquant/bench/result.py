@@ -10,6 +10,8 @@ from .cost_curve import WidthCost
 from .summary import Summary
 from .tables import Table
 
+ROUTED = "by prompt"  # Summary.draft of a contestant whose siblings a policy chooses
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryPoint:
@@ -22,13 +24,14 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """What can be drawn; empty parts are not."""
+    """What can be drawn; empty parts are not. agreement: of tokens with the reference, by contestant."""
 
     summaries: tuple[Summary, ...] = ()
     curves: Mapping[str, tuple[WidthCost, ...]] = field(default_factory=dict)
     floors_s: Mapping[str, float] = field(default_factory=dict)
     ceilings: Mapping[str, float | None] = field(default_factory=dict)
     memory: tuple[MemoryPoint, ...] = ()
+    agreement: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from ..errors import EdgeSpecQuantError
+from ..errors import EdgeSpecQuantError, told
 from .commands import say
 from .facts import gather
 from .flags import choose
-from .places import setup_cache
 from .release import bundle, docs, sbom
 from .setup import prepare
 
 _ROOT = Path(__file__).resolve().parents[2]
+_WITH_TABLE = ("README.md", "docs/which-siblings.md")
 _PROMPT = "Explain in two sentences why the sky is blue."
 
 
@@ -34,7 +35,7 @@ def main(name: str, arguments: Sequence[str]) -> int:
     try:
         return _SCRIPTS[name](list(arguments))
     except EdgeSpecQuantError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(told(error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nstopped; run it again to go on", file=sys.stderr)
@@ -67,17 +68,29 @@ def test(arguments: list[str]) -> int:
 def check(arguments: list[str]) -> int:
     """Style, types, the import rule, the documents; shell scripts where shellcheck is installed."""
     argparse.ArgumentParser(prog="scripts/check", description="ruff, mypy, imports, docs").parse_args(arguments)
-    python = str(prepare(_ROOT, ("demo", "dev")))
-    site = str(setup_cache() / "site")
-    commands = [
-        [python, "-m", "ruff", "check", "."],
-        [python, "-m", "mypy"],
-        [python, "-m", "pytest", "-q", "tests/test_imports.py"],
-        [python, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", site],
-    ]
+    failed = []
+    for name, command in _checks(str(prepare(_ROOT, ("demo", "dev")))).items():
+        say(f"\n{name}")
+        begun = time.monotonic()
+        status = subprocess.call(command, cwd=_ROOT)
+        failed += [name] if status else []
+        say(f"  {'FAILED' if status else 'ok'}, {time.monotonic() - begun:.0f} s")
+    say(f"\ncheck: {'failed: ' + '; '.join(failed) if failed else 'all well'}")
+    return 1 if failed else 0
+
+
+def _checks(python: str) -> dict[str, list[str]]:
+    """Commands by what they check. The test of the pages builds the site strictly."""
+    pytest = [python, "-m", "pytest", "-q", "--no-header"]
+    steps = {
+        "style (ruff)": [python, "-m", "ruff", "check", "--quiet", "."],
+        "types (mypy --strict)": [python, "-m", "mypy", "--no-error-summary"],
+        "import rule": [*pytest, "tests/test_imports.py"],
+        "documents (site, links, commands)": [*pytest, "tests/docs/test_pages.py", "tests/docs/test_commands.py"],
+    }
     if shutil.which("shellcheck"):
-        commands.append(["shellcheck", "-x", *sorted(map(str, (_ROOT / "packaging").rglob("*.sh")))])
-    return max(subprocess.call(command, cwd=_ROOT) for command in commands)
+        steps["shell scripts"] = ["shellcheck", "-x", *sorted(map(str, (_ROOT / "packaging").rglob("*.sh")))]
+    return steps
 
 
 def bench(arguments: list[str]) -> int:
@@ -87,8 +100,8 @@ def bench(arguments: list[str]) -> int:
 
 
 def readme_table(arguments: list[str]) -> int:
-    """Measures the demo and renews README.md's table; or takes the document of an earlier bench."""
-    parser = argparse.ArgumentParser(prog="scripts/readme-table", description="Renew the table in README.md.")
+    """Measures the demo and renews the table in README.md and docs; or takes the document of an earlier bench."""
+    parser = argparse.ArgumentParser(prog="scripts/readme-table", description="Renew the table in README.md and docs.")
     parser.add_argument("document", nargs="?", type=Path, help="what --out of a bench wrote (default: measure now)")
     parser.add_argument("--family", default="demo", help="what to measure (default: demo)")
     options = parser.parse_args(arguments)
@@ -99,7 +112,8 @@ def readme_table(arguments: list[str]) -> int:
         status = subprocess.call([program, "bench", "speculation", options.family, "--out", str(document)])
         if status:
             return status
-    return subprocess.call([program, "bench", "readme", str(document), "--file", str(_ROOT / "README.md")])
+    renew = [program, "bench", "readme", str(document), "--file"]
+    return max(subprocess.call([*renew, str(_ROOT / page)]) for page in _WITH_TABLE)
 
 
 def engine_flags(arguments: list[str]) -> int:

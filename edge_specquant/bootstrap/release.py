@@ -86,7 +86,8 @@ def docs(root: Path, arguments: list[str]) -> int:
     python = str(prepare(root, ("demo", "dev")))
     if not options.licences:
         verb = ["serve"] if options.serve else ["build", "--strict"]
-        return subprocess.call([python, "-m", "mkdocs", *verb], cwd=root)
+        environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+        return subprocess.call([python, "-m", "mkdocs", *verb], cwd=root, env=environment)
     command = [python, "-c", "from _docs.licences import licences; print(licences(), end='')"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "scripts"), str(root)])}
     done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=False)

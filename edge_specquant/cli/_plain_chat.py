@@ -65,13 +65,13 @@ class PlainChat:
 
     def _answer(self, beside: int | None = None) -> None:
         """Streams a reply into the store, which keeps a broken one too. beside: another version of that message."""
-        from ..errors import EdgeSpecQuantError
+        from ..errors import EdgeSpecQuantError, told
 
         try:
             with self._dialogue.begin_answer(beside) as writer:
                 self._stream(writer)
         except EdgeSpecQuantError as error:
-            click.echo(f"error: {error}", err=True)
+            click.echo(told(error), err=True)
 
     def _stream(self, writer: MessageWriter) -> None:
         from ..tui.reply import Reply

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from .. import __version__
-from ..errors import EdgeSpecQuantError
+from ..errors import EdgeSpecQuantError, told
 
 _NOT_VERBS = {"main"}
 
@@ -75,5 +75,5 @@ def main(args: list[str] | None = None) -> None:
     except EdgeSpecQuantError as error:
         if "--debug" in arguments:
             traceback.print_exc()
-        click.echo(f"error: {error} [docs/troubleshooting.md#{type(error).__name__.lower()}]", err=True)
+        click.echo(told(error), err=True)
         sys.exit(1)

@@ -17,8 +17,6 @@ from _docs.python_reference import python_reference  # noqa: E402
 
 FROM_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 MADE = {"reference/cli.md": cli_reference, "reference/python.md": python_reference}
-# From a page in docs/, the repository's own files are a level up, where the site has nothing.
-_OUTWARD = re.compile(r"\[([^\]]+)\]\(\.\./(?!docs/)[^)]*\)")
 
 
 def on_config(config: Any) -> Any:
@@ -43,9 +41,15 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to the repository's own files become their text."""
-    return _OUTWARD.sub(r"\1", markdown)
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links that leave docs/ lead to the page made from the file, if there is one, and become their text if not."""
+    inside = "../" * page.file.src_uri.count("/")
+    made = {name: uri for uri, name in FROM_ROOT.items()}
+
+    def replaced(link: re.Match[str]) -> str:
+        return f"[{link[1]}]({inside}{made[link[2]]})" if link[2] in made else link[1]
+
+    return re.sub(rf"\[([^\]]+)\]\({re.escape(inside)}\.\./([^)]*)\)", replaced, markdown)
 
 
 def _pruned(entries: list[Any], there: set[str], listed: set[str]) -> list[Any]:

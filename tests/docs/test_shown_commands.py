@@ -8,13 +8,25 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
-from shown_commands import ALSO, NOT_RUN, PAGES, PROGRAM, ROOT, STANDS_FOR, ShownCommand, shown_commands, unmarked
+from shown_commands import (
+    ALSO,
+    NOT_RUN,
+    PAGES,
+    PROGRAM,
+    ROOT,
+    STANDS_FOR,
+    STOPPED_AT,
+    ShownCommand,
+    shown_commands,
+    unmarked,
+)
 
 from edge_specquant.cli.main import root
 
@@ -71,14 +83,19 @@ def prepared(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """With the folder as home and working folder; the chat is given two lines."""
+def as_run(words: list[str], folder: Path) -> tuple[list[str], dict[str, str]]:
+    """(arguments, environment) of a command whose home is the folder."""
     if words[0].endswith(PROGRAM):
         words = [sys.executable, "-m", "edge_specquant", *words[1:]]
     elif words[0].startswith(("scripts/", "packaging/")):
         words = [str(ROOT / words[0]), *words[1:]]
     home = {"HOME": str(folder), "EDGE_SPECQUANT_HOME": str(folder / "data"), "COLUMNS": "100"}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path), **home}
+    return words, {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path), **home}
+
+
+def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """In the folder, to its end; the chat is given two lines."""
+    words, environment = as_run(words, folder)
     return subprocess.run(
         words,
         env=environment,
@@ -91,13 +108,29 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def run_until(words: list[str], folder: Path, said: str) -> subprocess.CompletedProcess[str]:
+    """In the folder, until it says so; then it is stopped by Ctrl-C, which is no failure."""
+    words, environment = as_run(words, folder)
+    output = ""
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(words, env=environment, cwd=folder, text=True, **streams) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            output += line
+            if said in line:
+                process.send_signal(signal.SIGINT)
+    code = 0 if said in output and process.returncode in (0, 130) else process.returncode or 1
+    return subprocess.CompletedProcess(words, code, "", output)
+
+
 @pytest.mark.parametrize("page", WITH_SOMETHING_TO_RUN, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_command_shown_does_its_work(page: Path, prepared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "reader"
     shutil.copytree(prepared, folder)
     for shown in SHOWN:
         if shown.page == page and not shown.why_not:
-            done = run(shown.to_run, folder)
+            said = shown.stopped_at
+            done = run_until(shown.to_run, folder, said) if said else run(shown.to_run, folder)
             assert done.returncode == 0, f"{shown.where}\n{done.stdout[-500:]}\n{done.stderr[-1500:]}"
             assert "Traceback" not in done.stderr, shown.where
             asked = [word for word in shown.words if word.startswith("--")] if shown.to_run[-1] == "--help" else []
@@ -118,7 +151,7 @@ def test_extras_that_are_installed_exist() -> None:
 
 
 def test_the_lists_hold_nothing_that_is_not_shown() -> None:
-    for shown, _ in (*NOT_RUN, *ALSO):
+    for shown, _ in (*NOT_RUN, *ALSO, *STOPPED_AT):
         assert any(re.match(shown, each.plain) for each in SHOWN), shown
     assert STANDS_FOR.keys() <= {word for each in SHOWN for word in each.text.split()}
 
