@@ -21,8 +21,9 @@ OnProgress = Callable[[int, int], None]
 class KVCache:
     """Tokens held by one sequence of a context.
 
-    decode_s: seconds spent in the engine so far. min_width: no decode is narrower; shorter batches are padded with
-    throw-away tokens (see `certify.py`). max_width: none is wider; None is the context's batch.
+    decode_s: seconds spent in the engine so far. min_width: no decode is narrower, but those that end within the first
+    any_width_until cells; shorter batches are padded with throw-away tokens (see `certify.py`). max_width: none is
+    wider; None is the context's batch.
     """
 
     def __init__(self, context: Context, *, seq: int = 0) -> None:
@@ -31,6 +32,7 @@ class KVCache:
         self.n_refused = 0
         self.min_width = 1
         self.max_width: int | None = None
+        self.any_width_until = 0
         self.decode_s = 0.0
         self._seq = seq
 
@@ -44,11 +46,11 @@ class KVCache:
         """Cells that may be used: what padding to min_width needs is kept back."""
         return self.context.n_ctx - (self.min_width - 1)
 
-    def keep_widths(self, min_width: int, max_width: int | None) -> None:
+    def keep_widths(self, min_width: int, max_width: int | None, *, any_width_until: int = 0) -> None:
         """From now on only these widths; cells that other widths may have written are given up."""
-        if (min_width, max_width) != (self.min_width, self.max_width):
+        if (min_width, max_width, any_width_until) != (self.min_width, self.max_width, self.any_width_until):
             self.truncate(0)
-            self.min_width, self.max_width = min_width, max_width
+            self.min_width, self.max_width, self.any_width_until = min_width, max_width, any_width_until
 
     def shared_prefix(self, tokens: Sequence[int]) -> int:
         """How many leading tokens the cache already holds."""
@@ -133,7 +135,8 @@ class KVCache:
         """One decode; rows of the last n_rows real tokens."""
         n_past, n = self.n_past, len(tokens)
         room = min(self.context.n_ctx - n_past - n, self.context.n_batch - n)
-        n_pad = max(0, min(max(n_pad, self.min_width - n), room))
+        least = 1 if n_past + n <= self.any_width_until else self.min_width
+        n_pad = max(0, min(max(n_pad, least - n), room))
         batch = [*tokens, *([tokens[-1]] * n_pad)] if n_pad else tokens
         n_asked = n_rows + n_pad if n_rows else 0
         begun = time.perf_counter()

@@ -15,7 +15,7 @@ from ..native.protocol import ContextParams, Model
 from ..native.sampler import Grammar
 from ..params import SamplingParams, SpeculationParams
 from .cascade import best_gain, riders
-from .certify import WIDTHS, Certificate
+from .certify import Certificate
 from .costs import Costs, Curve
 from .draft import Drafter
 from .draft_length import Controller, Entropy, Fixed
@@ -39,8 +39,11 @@ DEFAULT_N_DRAFT = 3
 ENTROPY_LONGEST = 16
 LOOKUP = "lookup"
 # The engine attends in another order for single tokens from 512 cells on, and for batches of 64 and more
-# (ggml-cpu/ops.cpp, ggml_compute_forward_flash_attn_ext_f16); a certificate on a short text sees neither.
+# (ggml-cpu/ops.cpp, ggml_compute_forward_flash_attn_ext_f16); a certificate on a short text sees neither. Cells come by
+# 256, so 512 are looked at from the 257th on. Prompts are read in whole strips of the kernel.
 _NARROWEST = 2
+_SINGLES_UNTIL = 256
+_STRICT_BATCH = 48
 WORTH_LOADING = 1.03  # what a perfect draft must gain before a sibling is loaded to draft
 
 
@@ -344,9 +347,10 @@ class Session:
             return plan
         min_width = self._certificate(plan.target, model, target).min_width if model.can_truncate else None
         if min_width is not None:
-            target.keep_widths(max(_NARROWEST, min_width), max(WIDTHS))
+            singles = _SINGLES_UNTIL if min_width == 1 else 0
+            target.keep_widths(max(_NARROWEST, min_width), _STRICT_BATCH, any_width_until=singles)
             return plan
-        target.keep_widths(1, max(WIDTHS))
+        target.keep_widths(1, _STRICT_BATCH)
         target.truncate(0)
         if plan.draft != "none":
             self.notices.append("strict: no two widths agree bit for bit here, so nobody drafts")
