@@ -14,6 +14,9 @@ _STRETCH = 128  # tokens of context over which a cost counts as constant
 _TABLE_WIDTHS = 64
 _ALONE_SEEN = 3  # plain rounds before the first bet
 _MEMORY = 0.2  # weight of the newest round in a running average
+_LARGEST_RISE = 2.0  # one round may seem this many times dearer: what a busy moment looks like proves nothing
+_FORGETTING = 0.01  # a round, of a correction that nobody confirms: what once seemed dear is tried again
+_STEADY_BEHIND = 8  # tokens a draft may be behind for its round to tell what its steps cost
 
 
 class Curve(Protocol):
@@ -44,7 +47,8 @@ class Guess:
 class Costs:
     """The target's and the drafts' curves. `observe_*` keep them honest while the machine's speed drifts.
 
-    Every width has its own correction; widths never run share the average one.
+    Every width has its own correction; widths never run share the average one, to which all others slowly return. A
+    correction rises by a bounded step, so that a machine that was busy for a moment does not end drafting for good.
 
     company() tells how many other replies share the batches; it is asked once a round. With others a cost is what this
     reply's tokens add to a batch that runs anyway, by the curve: whole batches, as a clock sees them, would make every
@@ -109,22 +113,35 @@ class Costs:
         if self.n_others:
             return  # the clock saw everybody's tokens
         factor = seconds / self._base_s("", self._target, width, n_past)
-        known = self._by_width.get(width)
-        if known is None and not self._by_width:
+        if not self._by_width:
             self._overall = factor
-        self._by_width[width] = factor if known is None else known + _MEMORY * (factor - known)
-        self._overall += _MEMORY * (factor - self._overall)
+        self._forget()
+        self._by_width[width] = self._moved(self._by_width.get(width), factor)
+        self._overall = self._moved(self._overall, factor)
 
-    def observe_draft(self, source: str, n_drafted: int, n_past: int, seconds: float) -> None:
-        """n draft tokens took so long together."""
-        if self.n_others:
+    def observe_draft(
+        self, source: str, n_drafted: int, n_past: int, seconds: float, *, n_behind: int | None = 1
+    ) -> None:
+        """n draft tokens took so long together; the first step decoded n_behind tokens (None: it copied cells too)."""
+        if self.n_others or n_behind is None or n_behind > _STEADY_BEHIND:
             return
-        expected = n_drafted * self.draft_s(source, 1, n_past) / self._draft_factor.get(source, self._overall)
-        if expected <= 0:
-            return
-        factor = seconds / expected
-        known = self._draft_factor.get(source, factor)
-        self._draft_factor[source] = known + _MEMORY * (factor - known)
+        known = self._draft_factor.get(source)
+        expected = self.draft_s(source, n_behind, n_past) + (n_drafted - 1) * self.draft_s(source, 1, n_past)
+        factor = seconds / expected * (self._overall if known is None else known)
+        self._draft_factor[source] = self._moved(known, factor)
+
+    def _moved(self, known: float | None, factor: float) -> float:
+        """A correction after another observation; the first one of a calibrated curve is held against the average."""
+        if known is None:
+            return min(factor, _LARGEST_RISE * self._overall) if self.is_calibrated else factor
+        return known + _MEMORY * (min(factor, _LARGEST_RISE * known) - known)
+
+    def _forget(self) -> None:
+        """One step of all corrections towards the average."""
+        for width, known in self._by_width.items():
+            self._by_width[width] = known + _FORGETTING * (self._overall - known)
+        for source, known in self._draft_factor.items():
+            self._draft_factor[source] = known + _FORGETTING * (self._overall - known)
 
     def _part_s(self, source: str, curve: Curve, width: int, n_past: int) -> float:
         """A fair share of a batch of one token each, and all of what further tokens add to it."""

@@ -16,12 +16,16 @@ from .signals import Offer, Signals
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Draft tokens with who proposed each, and the distribution each was drawn from (for the rejection rule)."""
+    """Draft tokens with who proposed each, and the distribution each was drawn from (for the rejection rule).
+
+    n_behind: tokens that the first step had to decode; None when cells were copied too.
+    """
 
     tokens: tuple[int, ...] = ()
     origins: tuple[str, ...] = ()
     signals: tuple[Signals, ...] = ()
     distributions: tuple[Distribution, ...] | None = None
+    n_behind: int | None = 1
 
 
 GoOn = Callable[[Signals], bool]

@@ -40,7 +40,7 @@ def settle(record: RoundRecord, costs: Costs) -> tuple[float, float]:
     is_plain = record.n_drafted == 0
     costs.observe_verify(record.width, record.n_past, record.verify_s, is_plain=is_plain)
     if record.n_drafted and record.source != "lookup":
-        costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s)
+        costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s, n_behind=record.n_behind)
     spent_s = record.draft_s + record.verify_s
     if costs.n_others:  # clocks saw everybody's tokens; by the curve then
         spent_s = costs.verify_s(record.width, record.n_past)

@@ -89,7 +89,8 @@ class ModelDrafter:
         limit = min(limit, self._cache.n_ctx - len(history))
         if limit < 1:
             return NOTHING
-        self._catch_up(history)
+        copied = self._catch_up(history)
+        n_behind = None if copied else len(history) - self._cache.n_past
         if self._ride_along is not None:
             self._index.update(history)
         self._n_before = len(history)
@@ -114,7 +115,7 @@ class ModelDrafter:
             self._cache.truncate(len(text) - 1)  # the last token was never decoded; disagreed guesses go
         origins = (self.name,) * len(made.tokens)
         distributions = tuple(made.distributions) if self._wants_distributions else None
-        return Draft(tuple(made.tokens), origins, tuple(made.signals), distributions)
+        return Draft(tuple(made.tokens), origins, tuple(made.signals), distributions, n_behind)
 
     def accepted(self, n: int) -> None:
         """Keeps the cells of the history and of the n accepted tokens."""
@@ -145,17 +146,18 @@ class ModelDrafter:
         n = min(self._ride_along(match_length), room, self._cache.context.max_rows - 1)
         return [token for token in text[start : start + n] if token < self._n_vocab]
 
-    def _catch_up(self, history: Sequence[int]) -> None:
-        """Takes the target's cells over where the draft is far behind; it decodes the rest itself.
+    def _catch_up(self, history: Sequence[int]) -> bool:
+        """Takes the target's cells over where the draft is far behind, and says so; it decodes the rest itself.
 
         The last token is always decoded anew: a round that ends on an accepted token leaves its cell here.
         """
         self._cache.truncate(len(history) - 1)
         target = self._target
         if target is None or not self._may_transplant(len(history) - self._cache.n_past):
-            return
-        if self._cache.copy_from(target):
-            self._cache.truncate(len(history) - 1)
+            return False
+        copied = self._cache.copy_from(target)
+        self._cache.truncate(len(history) - 1)
+        return copied
 
     def _may_transplant(self, behind: int) -> bool:
         return self._target is not None and behind >= TRANSPLANT_FROM

@@ -12,7 +12,8 @@ from .signals import Signals
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
     """One draft/verify round: who drafted, tokens drafted and accepted, seconds each side took, verify width with
-    padding, tokens in the context before it, and what the drafter knew of each token."""
+    padding, tokens in the context before it, what the drafter knew of each token, and how many tokens its first step
+    decoded (None: it copied cells too)."""
 
     n_drafted: int
     n_accepted: int
@@ -22,6 +23,7 @@ class RoundRecord:
     n_past: int = 0
     source: str = "none"
     signals: tuple[Signals, ...] = ()
+    n_behind: int | None = 1
 
 
 @dataclass(frozen=True, slots=True)

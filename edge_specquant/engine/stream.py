@@ -184,6 +184,7 @@ class _Run:
             n_past=n_past,
             source=draft.origins[0] if draft.origins else "none",
             signals=draft.signals,
+            n_behind=draft.n_behind,
         )
         job.controller.observe(record)
         if job.on_round is not None:

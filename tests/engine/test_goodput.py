@@ -100,6 +100,43 @@ def test_a_perfect_cheap_draft_is_used_to_the_full() -> None:
     assert controller.speedup_estimate == pytest.approx(400 / seconds, rel=0.05)
 
 
+def test_a_busy_moment_does_not_end_drafting() -> None:
+    """The machine stands still for a hundred forwards while the draft, then while a verification runs."""
+    machine = Machine(MEMORY_BOUND, 0.1)
+    controller = Goodput(machine.costs, 48)
+    machine.run(controller, 60, lambda _: 0.95)
+    for draft_s, verify_s in ((100.0, 1.0), (0.4, 100.0)):
+        signals = tuple(Signals(i, "q4", 0.95) for i in range(4))
+        controller.observe(RoundRecord(4, 4, draft_s, verify_s, 5, 100, "q4", signals))
+        machine.lengths.clear()
+        fresh = Goodput(machine.costs, 48)  # the next reply: the ledger of this one has to make good for the loss
+        machine.run(fresh, 200, lambda _: 0.95)
+        assert np.mean([n > 0 for n in machine.lengths[10:]]) > 0.9, machine.lengths
+
+
+def test_catching_up_says_nothing_of_a_step() -> None:
+    """A draft that has to read the prompt first, or copies the target's cells, is not a slow draft."""
+    costs = Machine(MEMORY_BOUND, 0.1).costs
+    before = costs.draft_s("q4", 1, 0)
+    for n_behind in (500, None):
+        costs.observe_draft("q4", 2, 0, 30.0, n_behind=n_behind)
+    assert costs.draft_s("q4", 1, 0) == before
+    costs.observe_draft("q4", 3, 0, 0.6, n_behind=4)  # 0.1 for each token read and two more steps
+    assert costs.draft_s("q4", 1, 0) == pytest.approx(before)
+
+
+def test_what_once_seemed_dear_is_tried_again() -> None:
+    machine = Machine(MEMORY_BOUND, 0.1)
+    for _ in range(40):
+        machine.costs.observe_draft("q4", 1, 0, 2.0)
+    assert machine.costs.draft_s("q4", 1, 0) > 1.5
+    controller = Goodput(machine.costs, 48)
+    machine.run(controller, 100, lambda _: 1.0)
+    assert not any(machine.lengths[:50])
+    machine.run(controller, 500, lambda _: 1.0)
+    assert np.mean([n > 0 for n in machine.lengths[-10:]]) > 0.9
+
+
 def test_lengths_prefer_the_cheap_width() -> None:
     machine = Machine(ROWS_OF_FOUR, None)
     machine.run(Goodput(machine.costs, 48), 400, lambda _: 0.75)
