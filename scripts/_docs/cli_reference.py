@@ -20,17 +20,13 @@ def _section(verb: Verb) -> str:
         lines += [_plain(paragraph), ""]
     if verb.options:
         lines += ["| option | meaning |", "|---|---|"]
-        lines += [f"| `{_cell(names)}` | {_cell(_plain(meaning))} |" for names, meaning in verb.options]
+        lines += [f"| `{names}` | {_plain(meaning)} |" for names, meaning in verb.options]
         lines.append("")
     return "\n".join(lines)
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown leaves as it is; what stands between backticks is left alone anyway."""
+    """Text that Markdown leaves as it is, in a table too; what stands between backticks is left alone anyway."""
     parts = text.split("`")
-    parts[::2] = [re.sub(r"([\[*_])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
+    parts[::2] = [re.sub(r"([\[*_|])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
     return "`".join(parts)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -70,7 +70,7 @@ def _class(node: ast.ClassDef) -> str:
 def _field(statement: ast.AnnAssign) -> str:
     default = "" if statement.value is None else f"`{ast.unparse(statement.value)}`"
     cells = (f"`{ast.unparse(statement.target)}`", f"`{ast.unparse(statement.annotation)}`", default)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"  # a | between backticks divides no cells
 
 
 def _function(node: ast.FunctionDef, level: str) -> str:

@@ -78,8 +78,12 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     cli = (tmp_path / "site" / "reference" / "cli.html").read_text(encoding="utf-8")
-    assert "edge-specquant models verify" in cli and "--top-p" in cli
+    assert "edge-specquant models verify" in cli and "--top-p" in cli and "NAME|FILE" in cli
     for page in (tmp_path / "site").rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         fetched = re.findall(r'(?:src|href)="(https?://[^"]+\.(?:js|css|woff2?|png|svg))', text)
         assert fetched == [], "the site fetches nothing from elsewhere"
+    service = (tmp_path / "site" / "install" / "service.html").read_text(encoding="utf-8")
+    assert 'href="../server.html"' in service, "a link between folders stays a link"
+    jetson = (tmp_path / "site" / "install" / "jetson.html").read_text(encoding="utf-8")
+    assert 'href="../contributing.html"' in jetson, "a file of the root folder has a page"
