@@ -114,9 +114,8 @@ def take_engine(flags: dict[str, Any]) -> EngineOptions:
     """Removes the engine flags and builds their options."""
     from ..runtime import EngineOptions
 
-    engine = _settings(
-        flags, "engine", ("n_ctx", "n_batch", "n_threads", "n_gpu_layers", "objective", "kv_type")
-    ).engine
+    settings = _settings(flags, "engine", ("n_ctx", "n_batch", "n_threads", "n_gpu_layers", "objective", "kv_type"))
+    engine = settings.engine
     return EngineOptions(
         n_ctx=engine.n_ctx,
         n_batch=engine.n_batch,
@@ -126,6 +125,7 @@ def take_engine(flags: dict[str, Any]) -> EngineOptions:
         use_kernel=engine.use_kernel,
         kv_type=engine.kv_type,
         use_mmap=None if engine.use_mmap else False,
+        log_prompts=settings.log.prompts,
     )
 
 

@@ -38,6 +38,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Plan FAMILY (a name, a folder, a GGUF file, or 'demo') on this machine; loads nothing."""
+    from ..config import load_settings
     from ..gguf.convert import ensure_family
     from ..placement.here import probe_here, split_endpoints
     from ..placement.kept import read_all_kept
@@ -47,7 +48,7 @@ def command(
     from ._plan_table import print_plan
     from ._progress import step_progress
 
-    endpoints = split_endpoints(rpc)
+    endpoints = split_endpoints(load_settings({"engine.rpc": rpc}).settings.engine.rpc)
     if endpoints:
         click.echo("warning: llama.cpp RPC has no authentication; use it on trusted networks only", err=True)
     with step_progress() as progress:

@@ -49,7 +49,7 @@ _FLAGS = {
 @click.option("--ctx", "n_ctx", type=click.IntRange(1), help="Context length in tokens.")
 @click.option("--batch", "n_batch", type=click.IntRange(1), help="Prefill chunk.")
 @click.option("--threads", "n_threads", type=click.IntRange(0), help="0: the engine's choice.")
-@click.option("--gpu-layers", "n_gpu_layers", type=click.IntRange(0), help="Layers on GPUs.")
+@click.option("--gpu-layers", "n_gpu_layers", type=int, help="Layers on the GPU; -1 is all.")
 @click.option("--objective", type=click.Choice(["speed", "energy"]), help="What drafts save: time [speed], or joules.")
 @click.option("--in-process", is_flag=True, help="Keep the engine in this process: its crashes end the server.")
 def command(family: str | None, in_process: bool, **flags: object) -> None:
@@ -96,6 +96,7 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
             use_kernel=settings.engine.use_kernel,
             kv_type=settings.engine.kv_type,
             use_mmap=None if settings.engine.use_mmap else False,
+            log_prompts=settings.log.prompts,
             target=settings.chat.target,
             draft=settings.chat.draft,
             n_parallel=settings.server.parallel or setup.default_parallel(opened),
