@@ -14,6 +14,7 @@ import numpy as np
 
 from ..engine.kv_cache import KVCache
 from ..engine.template import ChatTemplate
+from ..errors import UsageError
 from ..gguf.family import Family
 from ..native.protocol import ContextParams, Model
 from ..placement.cost_curve import CostCurve
@@ -48,13 +49,13 @@ from .statistics import mean_interval, paired_mean_difference
 from .tables import Table
 from .workplace import open_sibling
 
-N_CTX = 1024
+DEFAULT_N_CTX = 1024
 MAX_TOKENS = 64  # of each reply: every position costs eight draft forwards
 WIDTHS = tuple(range(1, 10))
 
 
 def bench_speckv(family: Family, options: EngineOptions, cases: Sequence[Case], plan: Plan, say: Say) -> Result:
-    """Profiles the targets that have a smaller sibling, then replays every policy. Raises EngineError."""
+    """Profiles the targets that have a smaller sibling, then replays every policy. Raises EngineError, UsageError."""
     targets = [name for name in by_precision(family.variants) if drafter_for(name, family.variants)]
     environment = record_environment(probe_here(), family, options.n_threads)
     say("measuring the memory's bandwidth")
@@ -64,6 +65,8 @@ def bench_speckv(family: Family, options: EngineOptions, cases: Sequence[Case], 
         say("measuring forwards by width")
         curves = measure_curves(caches, widths=WIDTHS)
         profiles = _profiles(family, models, caches, targets, cases, plan, say)
+    if not profiles:
+        raise UsageError(f"none of {len(cases)} prompts gave a reply to profile; raise --ctx, or take other prompts")
     costs = {name: _curve(curve) for name, curve in curves.items()}
     say("training and replaying")
     rows, decide_s = policy_rows(profiles, costs)
@@ -179,7 +182,11 @@ def _profiles(
             prompt = ChatTemplate(models[target].chat_template, vocab).tokens(
                 [{"role": "user", "content": case.prompt}]
             )
-            reply = greedy_reply(caches[target], prompt, min(MAX_TOKENS, case.max_tokens), vocab.eog_tokens)
+            room = caches[target].n_ctx - len(prompt) - WIDTHS[-1]
+            if room < 2:
+                say(f"{case.id} is left out: its {len(prompt)} tokens do not fit --ctx {caches[target].n_ctx}")
+                continue
+            reply = greedy_reply(caches[target], prompt, min(MAX_TOKENS, case.max_tokens, room), vocab.eog_tokens)
             if len(reply) < 2:
                 continue
             ratio = family.variant(draft).n_bytes / family.variant(target).n_bytes
@@ -190,13 +197,14 @@ def _profiles(
 
 @contextlib.contextmanager
 def _opened(family: Family, options: EngineOptions) -> Iterator[tuple[dict[str, Model], dict[str, KVCache]]]:
+    n_ctx = options.n_ctx or DEFAULT_N_CTX
     with contextlib.ExitStack() as stack:
         models: dict[str, Model] = {}
         caches: dict[str, KVCache] = {}
         for name in by_precision(family.variants):
             model = open_sibling(family, name, options)
             models[name] = stack.enter_context(contextlib.closing(model))
-            context = model.context(ContextParams(n_ctx=N_CTX, max_rows=16, n_threads=options.n_threads))
+            context = model.context(ContextParams(n_ctx=n_ctx, max_rows=16, n_threads=options.n_threads))
             caches[name] = KVCache(stack.enter_context(contextlib.closing(context)))
         yield models, caches
 
