@@ -101,6 +101,7 @@ class SpeculationParams:
 
 MAX_DRAFT = 48  # widest draft one round may carry; contexts reserve output rows for it
 ACCEPT_RULES = ("match", "rejection")
+NOT_SIBLINGS = ("none", "lookup")  # what may draft besides a family's siblings
 CONTROLLERS = ("goodput", "fixed", "entropy", "speckv")
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from ..errors import ContextError, GrammarError, ModelLoadError, VocabularyError
 from ..native.protocol import ContextParams, Model
 from ..native.sampler import Grammar
-from ..params import SamplingParams, SpeculationParams
+from ..params import NOT_SIBLINGS, SamplingParams, SpeculationParams
 from .cascade import best_gain, riders
 from .certify import Certificate
 from .costs import Costs, Curve
@@ -269,7 +269,7 @@ class Session:
         if target is None:
             self.notices.append(f"drafts save seconds, not joules: {why}")
             return None
-        siblings = [name for name in plan.draft.split("+") if name not in (LOOKUP, "none")]
+        siblings = [name for name in plan.draft.split("+") if name not in NOT_SIBLINGS]
         return Joules(target, {name: power for name in siblings if (power := self._power(name)[0]) is not None})
 
     def _compression(self, target: str, draft: str) -> float:
@@ -330,7 +330,7 @@ class Session:
         key = f"{plan.target} {plan.draft}"
         if key in self._known_costs:
             return self._known_costs[key]
-        names = [name for name in plan.draft.split("+") if name not in (LOOKUP, "none")]
+        names = [name for name in plan.draft.split("+") if name not in NOT_SIBLINGS]
         target = self._curves(plan.target)
         drafts = {name: curves[1] for name in names if (curves := self._curves(name)) is not None}
         made = Costs(target[0] if target else None, drafts)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from ..errors import EdgeSpecQuantError
 from ..gguf.family import Family
+from ..params import NOT_SIBLINGS
 from ..placement.here import probe_here
 from ..placement.kept import read_all_kept
 from ..placement.ladder import MAX_RETRIES, smaller
@@ -24,7 +25,6 @@ from .options import EngineOptions
 
 DEFAULT_N_CTX = 4096
 DEFAULT_KV_TYPE = "f16"
-_NO_SIBLING = ("none", "lookup")
 
 Value = TypeVar("Value")
 MakePlan = Callable[[Wish], PlacementPlan]
@@ -52,7 +52,7 @@ def wished_draft(draft: str | None) -> str | None:
     """The draft of a Wish: the sibling in "lookup+q4", "none" where no sibling drafts, None where nobody said."""
     if draft is None:
         return None
-    return next((part for part in draft.split("+") if part not in _NO_SIBLING), "none")
+    return next((part for part in draft.split("+") if part not in NOT_SIBLINGS), "none")
 
 
 class Planned:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from ..gguf.family import Family
 from ..gguf.nested import BASE, NESTED
 from ..gguf.skipped import SKIP
+from ..params import NOT_SIBLINGS
 from ..placement.plan_types import PlacementPlan
 from ..request import Request
 from .options import EngineOptions
 
 PREFERENCE = ("f16", "bf16", "q8", "q4")
-_NO_SIBLING = ("none", "lookup")
 _FAST_ALONE = ("q4", "q4_0", "iq4_nl", "q3", "q2")  # nothing in the family drafts faster than these decode
 
 PlanFor = Callable[[str | None], PlacementPlan | None]
@@ -36,7 +36,7 @@ def choose_siblings(
     """
     target = family.variant(request.target).name if request.target else default_target(family, options, plan_for)
     draft = request.speculation.draft or default_draft(family, options, target, plan_for)
-    parts = [part if part in _NO_SIBLING else family.variant(part).name for part in draft.split("+")]
+    parts = [part if part in NOT_SIBLINGS else family.variant(part).name for part in draft.split("+")]
     return target, "+".join(parts)
 
 

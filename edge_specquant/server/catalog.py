@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..params import NOT_SIBLINGS
 from ..routing.policy import policy_names
 from .errors import ApiError, bad_request
 
 AUTO = "auto"
 MOST_BYTES_PER_TOKEN = 32  # on average over a whole prompt; text has about four
-NO_SIBLING = ("lookup", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,6 @@ class Catalog:
 
     def check_draft(self, draft: str | None) -> None:
         """Raises ApiError 400 for a drafter there is not: "q4", "lookup", "none", or a chain such as "lookup+q4"."""
-        known = (*self.variants, *NO_SIBLING)
+        known = (*self.variants, *NOT_SIBLINGS)
         if draft is not None and any(part not in known for part in draft.split("+")):
             raise bad_request(f"there is no such draft; there are {', '.join(known)}", "draft")
