@@ -32,6 +32,8 @@ from edge_specquant.cli.main import root
 
 SHOWN = list(shown_commands())
 WITH_SOMETHING_TO_RUN = sorted({shown.page for shown in SHOWN if not shown.why_not})
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+PROGRAMS = [(page, code) for page in PAGES for code in PYTHON.findall(page.read_text(encoding="utf-8"))]
 QUESTIONS = [f"the cat and {n} hats in the street" for n in range(20)]
 QUICK = ["--repeats", "1", "--max-tokens", "4", "--class", "story", "--per-class", "1", "--threads", "1"]
 TALK = """<!-- conversation {"title": "The hat", "system": "", "created_at": 1} -->
@@ -135,6 +137,16 @@ def test_every_command_shown_does_its_work(page: Path, prepared: Path, tmp_path:
             assert "Traceback" not in done.stderr, shown.where
             asked = [word for word in shown.words if word.startswith("--")] if shown.to_run[-1] == "--help" else []
             assert [word for word in asked if word not in done.stdout] == [], shown.where
+
+
+@pytest.mark.parametrize("page, code", PROGRAMS, ids=lambda value: value.name if isinstance(value, Path) else "")
+def test_every_python_program_shown_runs(page: Path, code: str, prepared: Path, tmp_path: Path) -> None:
+    if "import OpenAI" in code:
+        pytest.skip("needs a server: tests/server/test_clients.py does the same")
+    folder = tmp_path / "reader"
+    shutil.copytree(prepared, folder)
+    done = run([sys.executable, "-c", code], folder)
+    assert done.returncode == 0 and done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("shown", [s for s in SHOWN if s.is_ours], ids=lambda shown: shown.where)
