@@ -74,6 +74,7 @@ class Rig:
     opener: Callable[[str, bool, Progress], Runtime] | None = None
     store: Store = field(default_factory=Store.in_memory)
     folder: Path | None = None
+    notifications: bool = False
 
     def runtime(self, *_: object) -> Runtime:
         """A runtime over the fakes."""
@@ -106,7 +107,7 @@ class Rig:
         )
         app = ChatApp(settings)
         try:
-            async with app.run_test(size=self.size) as pilot:
+            async with app.run_test(size=self.size, notifications=self.notifications) as pilot:
                 chat = Chat(app, pilot)
                 if wait:
                     await chat.until(lambda: chat.screen.facts is not None)

@@ -208,6 +208,23 @@ def server(family: str, targets: tuple[str, ...], levels: str, with_llama: bool,
 
 
 @command.command()
+@click.argument("family")
+@click.option("--repeats", type=click.IntRange(1), default=7, show_default=True, help="Starts.")
+@click.option("--threads", "n_threads", type=click.IntRange(0), default=0, help="0: the engine's choice.")
+@_with(*_OUTPUT_FLAGS)
+def startup(family: str, repeats: int, n_threads: int, **flags: Any) -> None:
+    """How long the chat takes to start.
+
+    From the command to the first screen, to a typed letter on it, to models in memory; and from Ctrl-Q to the shell. The
+    real command, in a pseudo-terminal (Linux, macOS); no message is sent and nothing is kept.
+    """
+    from ..bench.startup import bench_startup
+
+    opened, say, output = _open(family, flags)
+    _show(bench_startup(opened, say, repeats=repeats, n_threads=n_threads), output)
+
+
+@command.command()
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @_with(*_OUTPUT_FLAGS)

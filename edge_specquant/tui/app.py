@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input, TextArea
 
 from ..errors import EdgeSpecQuantError
 from ..store import Store
@@ -42,6 +43,7 @@ class ChatSettings:
     """family None: the one last used. The three functions are called in threads, once the screen is up.
 
     looks: fields of Preferences that a settings file or the environment decides; they win over what was remembered.
+    remembers: whether looks and family are written down for the next time.
     """
 
     opener: Opener
@@ -52,6 +54,7 @@ class ChatSettings:
     preferences_path: Path | None = None
     presets_path: Path | None = None
     looks: Mapping[str, Any] = field(default_factory=dict)
+    remembers: bool = True
     read_vitals: Callable[[], Callable[[], Vitals]] | None = None
 
 
@@ -63,7 +66,7 @@ class ChatApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW_CELLS, "-medium"), (WIDE_CELLS, "-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit", "Quit", priority=True),
-        Binding("ctrl+c", "interrupt", "Stop", show=False, system=True),
+        Binding("ctrl+c", "interrupt", "Stop", show=False, system=True, priority=True),
     ]
 
     def __init__(self, settings: ChatSettings) -> None:
@@ -93,6 +96,9 @@ class ChatApp(App[None]):
 
     def _start_threads(self) -> None:
         self.chat.show_state("starting", busy=True)
+        if self.preferences.theme not in self.available_themes and "theme" in self._settings.looks:
+            known = ", ".join(sorted(self.available_themes))
+            self.chat.complain(f"there is no theme '{self.preferences.theme}'; there are {known}", is_error=False)
         self._engine = Engine(self._settings.opener, self.chat.post_message)
         self.run_worker(self._start, thread=True, group="start")
 
@@ -210,15 +216,28 @@ class ChatApp(App[None]):
         self.chat.query_one(Prompt).focus()
 
     def action_interrupt(self) -> None:
-        """Ctrl-C: stops an answer; with none, asks for a second press to quit."""
-        if self.chat.running:
+        """Ctrl-C: copies what is selected, stops an answer, leaves a window; else asks for a second press to quit."""
+        screen, selected = self.screen, self._selected_text()
+        if selected:
+            self.chat.message_actions.copy(selected, "selection")
+        elif self.chat.running:
             self.chat.action_stop()
+        elif isinstance(screen, Welcome):
+            screen.action_back()
+        elif isinstance(screen, ModalScreen):
+            screen.dismiss(None)
         elif self._interrupted:
             self.call_later(self.action_quit)
         else:
             self._interrupted = True
             self.set_timer(3.0, self._forget_interrupt)
             self.notify("press Ctrl+C again to quit", timeout=3, markup=False)
+
+    def _selected_text(self) -> str:
+        """What is marked, in the line or area that has the keyboard, or anywhere with the mouse."""
+        focused = self.focused
+        marked = focused.selected_text if isinstance(focused, (Input, TextArea)) else ""
+        return marked or self.screen.get_selected_text() or ""
 
     def _forget_interrupt(self) -> None:
         self._interrupted = False
@@ -236,7 +255,9 @@ class ChatApp(App[None]):
         return shown.upper() if shown.startswith("^") else shown.capitalize() if len(shown) > 1 else shown
 
     def release(self) -> None:
-        """For after `run`, when the terminal is a person's again: ends the engine and closes the store."""
+        """For after `run`, however it ended: keeps what came of an answer, ends the engine, closes the store."""
+        if self.chat.has_begun:
+            self.chat.turns.abandon()
         if self._engine is not None:
             self._engine.close()
         if self._store is not None:
@@ -262,4 +283,5 @@ class ChatApp(App[None]):
         changed = replace(self.preferences, **changes)
         if changed != self.preferences:
             self.preferences = changed
-            preferences.save(changed, self._settings.preferences_path)
+            if self._settings.remembers:
+                preferences.save(changed, self._settings.preferences_path)

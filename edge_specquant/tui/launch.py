@@ -36,6 +36,7 @@ def settings_for(
         system=system,
         read_vitals=read_vitals,
         looks=looks(),
+        remembers=load_settings().settings.store.enabled,  # switched off, nothing of the chat is kept
     )
 
 
@@ -55,6 +56,7 @@ def _open_store() -> Store:
 
 
 def read_vitals() -> Callable[[], Vitals]:
+    """A reader of load, temperature and power. Slow to make: for a thread."""
     from ..placement.vitals import VitalsReader
 
     return VitalsReader().read

@@ -176,7 +176,7 @@ def test_a_family_that_is_not_there_leads_to_the_choices() -> None:
             await chat.until(lambda: chat.app.screen is chat.screen)
             chat.screen.query_one(Prompt).put("anyone?")
             await chat.press("enter")
-            await chat.until(lambda: "there is no model yet" in chat.text and "F3 chooses one" in chat.text)
+            await chat.until(lambda: "there is no model yet" in chat.text and "F3 chooses a model" in chat.text)
             assert chat.messages == [] and chat.screen.query_one(Prompt).text == "anyone?"
 
     run(body())

@@ -19,7 +19,7 @@ from edge_specquant.tui.figures import Rounds, last_rounds, sections
 from edge_specquant.tui.presets import PRESETS
 from edge_specquant.tui.redo import judge_for
 from edge_specquant.tui.reply import Reply, footnote, runs_of
-from edge_specquant.tui.widgets.markdown_text import _before_last_block, _chapters
+from edge_specquant.tui.widgets.markdown_text import CODE, _chapters, _turn, fenced
 from edge_specquant.tui.widgets.origin_text import _in_blocks, with_departure
 
 ORIGINS = st.sampled_from(["target", "q4", "lookup", "agreed"])
@@ -49,7 +49,14 @@ LINES = st.sampled_from(["# h\n", "text\n", "\n", "- a\n", "```\n", "| a |\n", "
 def test_chapters_hold_all_the_text(lines: list[str]) -> None:
     text = "".join(lines)
     assert "".join(_chapters(text)) == text
-    assert "".join(_before_last_block(text)) == text
+    turn = _turn(text)
+    if turn is not None:
+        opening = "```\n" if turn.seam == CODE else ""
+        assert turn.finished and turn.growing.startswith(opening)
+        assert turn.finished + turn.growing[len(opening) :] == text
+        before, after = fenced(turn.finished), fenced(turn.growing)
+        joined = [*before[:-1], before[-1] + after[0], *after[1:]] if opening else [*before, *after]
+        assert [code.rstrip() for code in joined] == [code.rstrip() for code in fenced(text)]
 
 
 def test_unknown_figures_are_absent() -> None:

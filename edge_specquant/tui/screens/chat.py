@@ -21,8 +21,8 @@ from ..news import EngineNews, Ready
 from ..turns import Turns
 from ..widgets.banner import Banner
 from ..widgets.conversation_list import ConversationList
-from ..widgets.markdown_text import Chapter
 from ..widgets.message_view import MessageView
+from ..widgets.page import CodeClicked, LinkClicked
 from ..widgets.prompt import Prompt
 from ..widgets.stats_panel import StatsPanel
 from ..widgets.top_line import TopLine
@@ -167,12 +167,14 @@ class ChatScreen(ConversationScreen):
         if isinstance(news, Ready):
             self.composing.send_waiting()
 
+    @on(CodeClicked)
+    def _code_clicked(self, clicked: CodeClicked) -> None:
+        self.message_actions.copy(clicked.code, "code block")
+
     @on(Markdown.LinkClicked)
-    def _clicked(self, event: Markdown.LinkClicked) -> None:
-        if isinstance(event, Chapter.CodeClicked):
-            self.message_actions.copy(event.href, "code block")
-        else:
-            self.tell(f"this link leads to {event.href}")
+    @on(LinkClicked)
+    def _link_clicked(self, clicked: Markdown.LinkClicked | LinkClicked) -> None:
+        self.tell(f"this link leads to {clicked.href}")
 
     @on(MessageView.Wanted)
     async def _message_wanted(self, wanted: MessageView.Wanted) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from ...units import format_bytes, format_rate
 from ..news import Arrived, Ended, EngineNews, Loading, NoFamily, Prefilling, Ready, Trouble
-from ..widgets.banner import Banner
+from ..widgets.banner import CHOOSE, Banner
 from ..widgets.top_line import TopLine
 from .conversation_screen import ConversationScreen
 
 AGAIN = "Ctrl+R answers again"
-CHOOSE = "F3 chooses a model"
 
 
 class ChatNews:
@@ -80,7 +79,7 @@ class ChatNews:
     def _ready(self, news: Ready) -> None:
         self._screen.facts = news.facts
         self._screen.opening = False
-        self._screen.query_one(Banner).clear()
+        self._screen.query_one(Banner).model_is_there()
         self._screen.query_one(TopLine).show_family(news.facts.name)
         self._say_ready()
         self._screen.draw_figures()

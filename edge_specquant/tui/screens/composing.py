@@ -10,6 +10,7 @@ from ...store import Message
 from .. import own_presets
 from ..attachments import Attachment, read_attachment, with_attachments
 from ..presets import Preset
+from ..widgets.banner import CHOOSE
 from ..widgets.prompt import Prompt
 from .ask_line import AskLine
 from .conversation_screen import ConversationScreen
@@ -34,7 +35,7 @@ class Composing:
             self._waiting = text
             return
         if screen.facts is None and not screen.opening:
-            screen.complain("there is no model yet; what you wrote stays here", "F3 chooses one")
+            screen.complain("there is no model yet; what you wrote stays here", CHOOSE)
             return
         if screen.running:
             screen.tell("an answer is arriving; Esc stops it")

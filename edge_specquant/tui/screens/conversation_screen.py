@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...placement.vitals import Vitals
 
 MAX_DRAWN = 60
+NEAR = 4  # messages at the end that are drawn before somebody looks
 NARROW_CELLS, WIDE_CELLS = 80, 110
 
 
@@ -98,7 +99,15 @@ class ConversationScreen(Screen[None]):
         versions = self.dialogue.versions()
         pane = self.query_one("#messages", VerticalScroll)
         drawn = messages[-MAX_DRAWN:]
-        views = [MessageView(message, versions.get(message.id), origins=self.coloured(message)) for message in drawn]
+        views = [
+            MessageView(
+                message,
+                versions.get(message.id),
+                origins=self.coloured(message),
+                is_near=place >= len(drawn) - NEAR or message.id == focus_message,
+            )
+            for place, message in enumerate(drawn)
+        ]
         async with self.batch():
             await pane.query(MessageView).remove()
             n_earlier = len(messages) - len(drawn)

@@ -23,7 +23,7 @@ from ...printable import shown
 from ...store import Message
 from ..dialogue import Version
 from ..reply import Run, footnote, runs_of
-from .markdown_text import AnswerMarkdown
+from .markdown_text import AnswerMarkdown, fenced
 from .origin_text import OriginText, with_departure
 
 LONG_MESSAGE_CHARS = 4000
@@ -69,8 +69,12 @@ class MessageView(Vertical, can_focus=True):
             super().__init__()
             self.view, self.what = view, what
 
-    def __init__(self, message: Message, version: Version | None = None, *, origins: bool = False) -> None:
+    def __init__(
+        self, message: Message, version: Version | None = None, *, origins: bool = False, is_near: bool = True
+    ) -> None:
+        """is_near: likely to be seen at once."""
         super().__init__(classes=message.role)
+        self._n_live = 3 if is_near else 0
         self.message = message
         self.version = version
         self.origins = origins
@@ -117,7 +121,7 @@ class MessageView(Vertical, can_focus=True):
         self.message = message
         await self._draw_waiting()
         if isinstance(self._body, AnswerMarkdown):
-            await self._body.settle()
+            self._body.settle()
         self._head.update(self._head_text())
         self.set_foot(footnote(message.record))
 
@@ -145,7 +149,7 @@ class MessageView(Vertical, can_focus=True):
     @property
     def code_blocks(self) -> list[str]:
         """The fenced blocks of an answer."""
-        return _fenced(self._body.source if isinstance(self._body, AnswerMarkdown) else self.message.text)
+        return fenced(self._body.source if isinstance(self._body, AnswerMarkdown) else self.message.text)
 
     def action_want(self, what: str) -> None:
         """Reports a key."""
@@ -192,7 +196,8 @@ class MessageView(Vertical, can_focus=True):
             return Static(_shortened(shown(self.message.text)), classes="plain", markup=False)
         if self.origins:
             return OriginText(with_departure(self._runs) if "redo" in self.message.record else self._runs)
-        return AnswerMarkdown("".join(text for _, text in self._runs))
+        text = "".join(text for _, text in self._runs)
+        return AnswerMarkdown(text, is_whole=self.message.status != "streaming", n_live=self._n_live)
 
     def _head_text(self) -> Content:
         record = self.message.record
@@ -212,10 +217,3 @@ def _shortened(text: str) -> str:
         return text
     cut = text[:LONG_MESSAGE_CHARS].rsplit("\n", 1)[0] or text[:LONG_MESSAGE_CHARS]
     return f"{cut}\n… {len(text) - len(cut)} more characters"
-
-
-def _fenced(text: str) -> list[str]:
-    from markdown_it import MarkdownIt
-
-    tokens = MarkdownIt("gfm-like", {"html": False}).parse(text)
-    return [token.content for token in tokens if token.type in ("fence", "code_block")]
