@@ -38,7 +38,7 @@ flags="-DLLAVA_BUILD=OFF -DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_V
 flags="$flags -DCMAKE_INSTALL_BINDIR=llama_cpp/lib"
 # The variant with AMX stays out: it is taken wherever a processor advertises AMX, which faults on some virtual machines.
 # So do the second and third copies of each variant (wheels hold no links), and what only a compiler reads.
-left_out="llama_cpp/lib/libggml-cpu-sapphirerapids.so*;llama_cpp/lib/libggml-cpu-*.so.*;include;lib"
+left_out="/llama_cpp/lib/libggml-cpu-sapphirerapids.so*;/llama_cpp/lib/libggml-cpu-*.so.*;/include/;/lib/"
 
 build_engine() {
     if compgen -G "$into/llama_cpp_python-$version-*.whl" >/dev/null; then
@@ -49,7 +49,12 @@ build_engine() {
     # Into a folder of its own first, so that a build that is broken off never looks done.
     run env CMAKE_ARGS="$flags" SKBUILD_WHEEL_EXCLUDE="$left_out" "$python" -m pip wheel --no-cache-dir --no-deps \
         --no-binary llama-cpp-python -w "$scratch/engine" "llama-cpp-python==$version"
+    has_variants "$scratch/engine"/*.whl || fail "the built engine has no variant for AVX2; was the version's build changed?"
     run mv "$scratch/engine"/*.whl "$into/"
+}
+
+has_variants() {
+    [ "$DRY_RUN" = yes ] || "$python" -m zipfile --list "$1" | grep llama_cpp/lib/libggml-cpu-haswell.so >/dev/null
 }
 
 # From a copy: setuptools leaves a build folder beside what it builds, and takes old files from one that is there.
