@@ -88,7 +88,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path, doing: str) -> int:
             print(f"\r  {doing}: {elapsed_s:.0f} s{progress.read()} ", end="", flush=True)
         elif elapsed_s >= next_line_s:
             say(f"  {doing}: {elapsed_s:.0f} s{progress.read()}")
-            next_line_s += _QUIET_HEARTBEAT_S
+            next_line_s = elapsed_s + _QUIET_HEARTBEAT_S  # one line, however long the machine slept
     if on_terminal:
         print("\r\x1b[K", end="", flush=True)
     return status
