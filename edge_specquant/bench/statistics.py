@@ -93,7 +93,7 @@ def difference_interval(
     for a, b in pairs:
         means += (_medians(rng, b, n_resamples) - _medians(rng, a, n_resamples)) / len(pairs)
     low, high = np.quantile(means, _tails())
-    p = 2 * min(float((means <= 0).mean()), float((means >= 0).mean()))
+    p = min(1.0, 2 * min(float((means <= 0).mean()), float((means >= 0).mean())))
     return Interval(math.exp(value), math.exp(float(low)), math.exp(float(high)), len(pairs)), max(p, 1 / n_resamples)
 
 
@@ -120,7 +120,7 @@ def paired_mean_difference(
         return None if found is None else (found, None)
     rng = np.random.default_rng(_SEED)
     means = differences[rng.integers(0, differences.size, (n_resamples, differences.size))].mean(axis=1)
-    p = 2 * min(float((means <= 0).mean()), float((means >= 0).mean()))
+    p = min(1.0, 2 * min(float((means <= 0).mean()), float((means >= 0).mean())))
     return found, min(1.0, max(p, 1 / n_resamples))
 
 
