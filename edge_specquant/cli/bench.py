@@ -215,8 +215,8 @@ def server(family: str, targets: tuple[str, ...], levels: str, with_llama: bool,
 def startup(family: str, repeats: int, n_threads: int, **flags: Any) -> None:
     """How long the chat takes to start.
 
-    From the command to the first screen, to a typed letter on it, to models in memory; and from Ctrl-Q to the shell. The
-    real command, in a pseudo-terminal (Linux, macOS); no message is sent and nothing is kept.
+    From the command to the first screen, to a typed letter on it, to models in memory; and from Ctrl-Q to the shell.
+    The real command, in a pseudo-terminal (Linux, macOS); no message is sent and nothing is kept.
     """
     from ..bench.startup import bench_startup
 

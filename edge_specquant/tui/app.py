@@ -99,8 +99,13 @@ class ChatApp(App[None]):
         if self.preferences.theme not in self.available_themes and "theme" in self._settings.looks:
             known = ", ".join(sorted(self.available_themes))
             self.chat.complain(f"there is no theme '{self.preferences.theme}'; there are {known}", is_error=False)
-        self._engine = Engine(self._settings.opener, self.chat.post_message)
+        self._engine = Engine(self._settings.opener, self._post_news)
         self.run_worker(self._start, thread=True, group="start")
+
+    def _post_news(self, news: EngineNews) -> None:
+        """From the engine's thread, which may outlive the screen by a moment."""
+        if self.is_running:
+            self.chat.post_message(news)
 
     def _start(self) -> None:
         """In a thread: the store, then the family, then the gauges."""

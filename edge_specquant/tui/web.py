@@ -14,7 +14,7 @@ from ..extras import pip_install
 HOST = "127.0.0.1"
 
 
-def serve(arguments: Sequence[str], port: int, say: Callable[[str], object]) -> None:
+def serve(arguments: Sequence[str], port: int, say: Callable[[str], None]) -> None:
     """Serves until interrupted; port 0 is a free one. Raises SetupError without textual-serve, UsageError."""
     try:
         from .web_server import ChatServer

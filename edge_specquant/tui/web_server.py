@@ -21,7 +21,7 @@ _HINT = "Open the link that `edge-specquant chat --web` printed: the path behind
 class ChatServer(Server):
     """Serves a command to each tab that opens `link`."""
 
-    def __init__(self, command: str, host: str, port: int, say: Callable[[str], object]) -> None:
+    def __init__(self, command: str, host: str, port: int, say: Callable[[str], None]) -> None:
         super().__init__(command, host, port, "edge_specquant", templates_path=PAGE_FOLDER)
         self._key, self._say = secrets.token_urlsafe(_KEY_BYTES), say
 

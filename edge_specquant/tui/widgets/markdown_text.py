@@ -17,6 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from textual import on
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
@@ -137,6 +138,20 @@ class Chapter(Markdown):
     def __init__(self, text: str = "", classes: str = "") -> None:
         super().__init__(text, parser_factory=_parser, open_links=False, classes=classes)
         self.text = text
+        self._grows = False
+
+    def append(self, markdown: str) -> AwaitComplete:
+        """Adds to the last block; by itself, Markdown would take the first addition to a given text for a new one."""
+        if not self._grows:
+            self._grows = True
+            self._last_parsed_line = max(_block_starts(_parser().parse(self.source)), default=0)
+        return super().append(markdown)
+
+    def can_give(self, seam: str) -> bool:
+        """Whether `give_away` has something to take."""
+        block = self.children[-1] if self.children else None
+        is_long_list = isinstance(block, MarkdownList) and len(block.children) > 1
+        return block is not None and (not seam or isinstance(block, Fence) or is_long_list)
 
     async def give_away(self, seam: str) -> None:
         """The last block, or where there is a seam the last item or line of it, is shown in another chapter."""
@@ -211,7 +226,7 @@ class AnswerMarkdown(Vertical):
     async def _turn_page(self, last: Chapter) -> None:
         """What is still growing moves to a chapter of its own."""
         turn = _turn(self._growing)
-        if turn is None:
+        if turn is None or not last.can_give(turn.seam):
             return
         chapter = Chapter(turn.growing, "continues" if turn.seam == CODE else "")
         last.text, self._growing = turn.finished, turn.growing
@@ -325,8 +340,10 @@ def _turn(text: str) -> Turn | None:
         items = [token.map[0] for token in tokens if token.type == "list_item_open" and token.level == 1 and token.map]
         return _cut(text, items[-1], LIST) if len(items) > 1 else None
     if first.type == "fence" and not text.rstrip().endswith(first.markup):
-        cut = _cut(text, text.rstrip("\n").count("\n"), CODE)
-        opening = text.split("\n")[first.map[0]]
+        line = text.rstrip().count("\n")  # the last one that shows: blanks at the end of code are not drawn
+        if line < first.map[0] + 2:
+            return None
+        cut, opening = _cut(text, line, CODE), text.split("\n")[first.map[0]]
         return Turn(cut.finished, f"{opening}\n{cut.growing}", CODE)
     return None
 
