@@ -9,10 +9,12 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from ..errors import EngineMissingError
 from .backends import cpu_variant, load_backends
@@ -27,13 +29,12 @@ def engine() -> ModuleType:
     """The llama_cpp bindings, initialised. Raises EngineMissingError."""
     try:
         import llama_cpp
-        from llama_cpp import _ggml
     except (ImportError, OSError, RuntimeError, FileNotFoundError) as error:
         raise EngineMissingError(
             f"the engine (llama-cpp-python) cannot be loaded: {error}; run scripts/quickstart, or pip install it again"
         ) from error
     llama_cpp.llama_log_set(_log_callback(), None)
-    load_backends(_ggml.libggml, _folder_of(llama_cpp))
+    load_backends(_ggml_of(llama_cpp), _folder_of(llama_cpp))
     llama_cpp.llama_backend_init()
     atexit.register(log_sink.close)
     module: ModuleType = llama_cpp
@@ -42,12 +43,8 @@ def engine() -> ModuleType:
 
 @functools.cache
 def ggml() -> ctypes.CDLL:
-    """libggml, for the device list. Raises EngineMissingError."""
-    engine()
-    from llama_cpp import _ggml
-
-    library: ctypes.CDLL = _ggml.libggml
-    return library
+    """libggml as the models use it: its list of backends is theirs. Raises EngineMissingError."""
+    return _ggml_of(engine())
 
 
 def build_id() -> str:
@@ -66,6 +63,20 @@ def system_info() -> str:
 def library_folder() -> Path:
     """Where the shared libraries of the installed engine lie."""
     return _folder_of(engine())
+
+
+def _ggml_of(bindings: ModuleType) -> ctypes.CDLL:
+    """The libggml behind libllama.
+
+    Not the binding's own handle: a wheel holds no links, so libggml.so there is a second copy of libggml.so.0, with a
+    list of backends that no model sees. A look-up in libllama goes on in the libraries it is linked to, except on
+    Windows, which loads a library once by its name.
+    """
+    if sys.platform == "win32":
+        from llama_cpp import _ggml
+
+        return cast(ctypes.CDLL, _ggml.libggml)
+    return cast(ctypes.CDLL, bindings.llama_cpp._lib)
 
 
 def _folder_of(bindings: ModuleType) -> Path:
