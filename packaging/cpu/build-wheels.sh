@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fills one folder with wheels for x86 machines that have neither compiler nor network: the program, what it needs, and
-# an engine that holds a variant for every level from SSE2 to AVX-512 and takes the best one when it starts.
+# an engine that holds a variant for every level from SSE4.2 to AVX-512 and takes the best one when it starts.
 #
 #   packaging/cpu/build-wheels.sh [--dry-run] [--into FOLDER] [--extras NAME,...]
 #
