@@ -16,9 +16,10 @@ from edge_specquant.errors import EngineError
 from edge_specquant.native.devices import add_rpc, require_rpc
 
 REPLY = """
-import sys
+import re, sys
 from pathlib import Path
 from edge_specquant.native.devices import add_rpc
+from edge_specquant.native.library import log_sink
 from edge_specquant.native.model import NativeModel
 from edge_specquant.native.protocol import ContextParams
 
@@ -31,7 +32,8 @@ with NativeModel(path, use_extra_bufts=False, n_gpu_layers=n_gpu_layers, tensor_
         for _ in range(16):
             row = context.decode(tokens[-(len(tokens) - context.used()) :], context.used())[0]
             tokens.append(int(row.argmax()))
-print(*(device.kind for device in added), "|", *tokens)
+held = set(re.findall(r"RPC\\d+\\[(\\S+)\\] model buffer size", log_sink.tail(400)))
+print(*(device.kind for device in added), "|", *sorted(held), "|", *tokens)
 """
 
 
@@ -91,9 +93,10 @@ def reply(path: Path, endpoints: list[str], n_gpu_layers: int) -> str:
 
 
 def test_layers_over_two_workers_give_the_same_tokens(workers, tiny_gguf):
-    here = reply(tiny_gguf, [], 0).partition("|")[2]
-    kinds, _, there = reply(tiny_gguf, workers, -1).partition("|")
+    _, nobody, here = reply(tiny_gguf, [], 0).split("|")
+    kinds, held, there = reply(tiny_gguf, workers, -1).split("|")
     assert kinds.split() == ["rpc", "rpc"]
+    assert nobody.split() == [] and held.split() == sorted(workers), "both workers hold weights"
     assert there == here
 
 
