@@ -59,7 +59,7 @@ def bench_ablation(
             reference,
             tables=(table,),
             verdict=_verdict(reference, summaries),
-            quality=quality,
+            quality={**quality, **routed},
             policy=policy,
         )
 
