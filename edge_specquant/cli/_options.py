@@ -26,6 +26,7 @@ _SIBLING_FLAGS = (
     click.option("--controller", type=click.Choice(CONTROLLERS), help="Who decides the draft length."),
     click.option("--accept", type=click.Choice(ACCEPT_RULES), help="How drafts are judged; both rules are exact."),
     click.option("--strict/--no-strict", default=None, help="Decode only at widths that compute the same bits."),
+    click.option("--policy", metavar="NAME", help="Routing policy that picks the siblings (paper, fast, quality ...)."),
 )
 _SAMPLING_FLAGS = (
     click.option("--max-tokens", type=click.IntRange(0), help="Most tokens of a reply (default: what fits)."),
@@ -94,12 +95,13 @@ def take_speculation(flags: dict[str, Any]) -> SpeculationParams:
 def take_request_fields(flags: dict[str, Any]) -> dict[str, Any]:
     """Removes every generation flag; gives the fields of a Request. Raises UsageError, SettingsError, GrammarError."""
     sampling, speculation = take_sampling(flags), take_speculation(flags)
-    chat = _settings(flags, "chat", ("target", "max_tokens")).chat
+    chat = _settings(flags, "chat", ("target", "max_tokens", "policy")).chat
     grammar, schema = flags.pop("grammar"), flags.pop("json_schema")
     return {
         "sampling": sampling,
         "speculation": speculation,
         "target": chat.target,
+        "policy": chat.policy,
         "max_tokens": chat.max_tokens,
         "min_tokens": flags.pop("min_tokens"),
         "stop": tuple(flags.pop("stop")),

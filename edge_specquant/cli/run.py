@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 @click.option("--system", metavar="TEXT", help="System prompt.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object when done, nothing else.")
-@click.option("--policy", metavar="NAME", help="Let a routing policy choose the siblings (paper, fast, quality ...).")
 @click.option("--quiet", is_flag=True, help="No line of statistics.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Append every round, for `gamma`.")
 @click.option("--task", default="", metavar="LABEL", help="What the recorded rounds are about (code, chat ...).")

@@ -39,7 +39,7 @@ class ChatSettings:
     family: str | None = _setting(None, "the family to open when none is named")
     target: str | None = _setting(None, "the sibling that answers")
     draft: str | None = _setting(None, "who drafts: a sibling, 'lookup', a chain such as 'lookup+q4', or 'none'")
-    policy: str | None = _setting(None, "the routing policy")
+    policy: str | None = _setting(None, "the routing policy that chooses siblings by prompt, where none is named")
     system: str = _setting("", "system prompt of a new conversation")
     temperature: float = _setting(0.8, "0 is greedy")
     top_k: int = _setting(40, "0 is off")

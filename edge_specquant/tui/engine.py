@@ -149,7 +149,11 @@ class Engine:
         if last is None or last.finish_reason is None:
             return ReplyEnd(ticket, "interrupted", None, *siblings, error="the engine ended without a word")
         notices = tuple(dict.fromkeys([*([last.note] if last.note else []), *runtime.notices]))
-        return ReplyEnd(ticket, last.finish_reason, last.stats, *siblings, notices=notices)
+        reasons: tuple[str, ...] = ()
+        if last.route is not None:
+            siblings = (last.route["target"], last.route["draft"])
+            reasons = (f"policy {last.route['policy']}", *last.route["reasons"], last.route["nearest_flip"])
+        return ReplyEnd(ticket, last.finish_reason, last.stats, *siblings, notices=notices, reasons=reasons)
 
     def _prefilled(self, runtime: Runtime, ticket: int, done: int, total: int) -> None:
         self._post(Prefilling(ticket, done, total))

@@ -90,6 +90,7 @@ def _route(facts: FamilyFacts | None, end: ReplyEnd | None) -> Rows:
         rows = [("target", facts.target), ("draft", facts.draft)]
     else:
         return []
+    rows += [("", reason) for reason in (end.reasons if end else ())]
     if end and end.stats and end.stats.n_draft_reason:
         rows.append(("", end.stats.n_draft_reason))
     notices = (*(facts.notices if facts else ()), *(end.notices if end else ()))

@@ -23,7 +23,10 @@ class FamilyFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReplyEnd:
-    """How a reply ended: "stop", "length", "cancelled", "interrupted" (the engine died) or "error"."""
+    """How a reply ended: "stop", "length", "cancelled", "interrupted" (the engine died) or "error".
+
+    reasons: why the router chose these siblings, if one did.
+    """
 
     ticket: int
     finish_reason: str
@@ -32,6 +35,7 @@ class ReplyEnd:
     draft: str
     notices: tuple[str, ...] = ()
     error: str | None = None
+    reasons: tuple[str, ...] = ()
 
 
 class EngineNews(Message):

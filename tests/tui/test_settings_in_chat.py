@@ -144,3 +144,24 @@ def test_a_switched_off_store_keeps_nothing_of_the_chat(settle: Settle, tmp_path
 
     run(opened(settings, look))
     assert not (tmp_path / "chat.json").exists()
+
+
+def test_a_policy_routes_every_prompt_and_the_panel_says_why(settle: Settle) -> None:
+    """From the settings file and from the flag, which wins; what is named stays as it is named."""
+    text = """
+    [chat]
+    family = "mine"
+    policy = "fast"
+    """
+    assert settle(text=text).request_fields()["policy"] == "fast"
+    settings = settle("chat", "--policy", "quality", text=text)
+    assert settings.request_fields()["policy"] == "quality"
+
+    def look(chat: Chat, _asked: list[str]) -> None:
+        end = chat.screen.turns.last_end
+        assert end is not None and end.target == "f16"
+        assert end.reasons[0] == "policy quality" and len(end.reasons) >= 3
+        shown = " ".join(chat.text.replace("│", " ").split())
+        assert "policy quality" in shown
+
+    run(opened(settings, look))

@@ -16,6 +16,7 @@ from edge_specquant.tui import own_presets, preferences
 from edge_specquant.tui.attachments import Attachment, read_attachment, with_attachments
 from edge_specquant.tui.dialogue import title_of
 from edge_specquant.tui.figures import Rounds, last_rounds, sections
+from edge_specquant.tui.news import ReplyEnd
 from edge_specquant.tui.presets import PRESETS
 from edge_specquant.tui.redo import judge_for
 from edge_specquant.tui.reply import Reply, footnote, runs_of
@@ -57,6 +58,13 @@ def test_chapters_hold_all_the_text(lines: list[str]) -> None:
         before, after = fenced(turn.finished), fenced(turn.growing)
         joined = [*before[:-1], before[-1] + after[0], *after[1:]] if opening else [*before, *after]
         assert [code.rstrip() for code in joined] == [code.rstrip() for code in fenced(text)]
+
+
+def test_the_panel_says_why_a_route_was_taken() -> None:
+    end = ReplyEnd(1, "stop", None, "q4", "lookup", reasons=("policy fast", "score 0.177 is low"))
+    (route,) = sections(None, None, end, None, 0.0)
+    assert (route.title, dict(route.rows)["target"]) == ("route", "q4")
+    assert [value for name, value in route.rows if not name] == ["policy fast", "score 0.177 is low"]
 
 
 def test_unknown_figures_are_absent() -> None:
