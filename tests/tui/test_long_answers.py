@@ -67,6 +67,9 @@ def test_long_code_is_copied_whole_wherever_it_is_clicked() -> None:
             await chat.say("hi")
             view = await stream(chat, ANSWERS["code"], 37)
             page = view.query_one(Page)
+            lines = [line.text.strip() for line in page._lines]
+            first, last = lines.index("value_0 = {'apple': 0}"), lines.index("value_69 = {'apple': 69}")
+            assert all(lines[first:last])  # no seam shows
             rows = [y for y, line in enumerate(page._lines) if "value_3 =" in line.text or "value_65 =" in line.text]
             for row in rows:
                 chat.app.copy_to_clipboard("")

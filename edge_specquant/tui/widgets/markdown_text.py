@@ -138,6 +138,7 @@ class Chapter(Markdown):
     def __init__(self, text: str = "", classes: str = "") -> None:
         super().__init__(text, parser_factory=_parser, open_links=False, classes=classes)
         self.text = text
+        self.is_still = True
         self._grows = False
 
     def append(self, markdown: str) -> AwaitComplete:
@@ -155,7 +156,7 @@ class Chapter(Markdown):
 
     async def give_away(self, seam: str) -> None:
         """The last block, or where there is a seam the last item or line of it, is shown in another chapter."""
-        block = self.children[-1]
+        block, self.is_still = self.children[-1], False
         if not seam:
             await block.remove()
             return
@@ -234,6 +235,13 @@ class AnswerMarkdown(Vertical):
         with self.app.batch_update():
             await last.give_away(turn.seam)
             await self.mount(chapter)
+        # Once for the new styles, once for the layout that they want.
+        self.call_after_refresh(self.call_after_refresh, self._calm, last)
+
+    def _calm(self, chapter: Chapter) -> None:
+        """What it gave away is gone from the screen too."""
+        chapter.is_still = True
+        self._press_soon()
 
     def _press_soon(self) -> None:
         self.call_after_refresh(self._press_finished)
@@ -242,7 +250,7 @@ class AnswerMarkdown(Vertical):
         """Chapters that are drawn and grow no more become pages, or sheets of the page before."""
         async with self._changing:
             for part in tuple(self._parts):
-                if isinstance(part, Chapter) and (self._settled or part is not self._parts[-1]):
+                if isinstance(part, Chapter) and part.is_still and (self._settled or part is not self._parts[-1]):
                     pressed = press(part, {fence: fence.code for fence in part.query(Fence)})
                     if pressed is not None:
                         await self._put_away(part, Sheet(part.text, pressed))
