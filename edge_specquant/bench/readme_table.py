@@ -16,6 +16,7 @@ from ..errors import FileError
 from ..gguf.atomic import write_text_whole
 from .environment import environment_line
 from .measurement import LONG_CLASS
+from .strict_cost import STRICT
 from .tables import UNKNOWN, Table, markdown
 
 _END = "<!-- end of bench -->"
@@ -45,7 +46,10 @@ def refresh_readme(readme: Path, document: Mapping[str, Any]) -> bool:
 
 
 def readme_table(document: Mapping[str, Any]) -> Table:
-    """One row a setting: tokens per second, and times the same file without a draft, by prompt class."""
+    """One row a setting: tokens per second, and times the same file without a draft, by prompt class.
+
+    Strict settings are left out: the report has a table of theirs. Raises FileError for a document without summaries.
+    """
     summaries = document.get("summaries")
     if not summaries:
         raise FileError(
@@ -53,7 +57,7 @@ def readme_table(document: Mapping[str, Any]) -> Table:
         )
     classes = list(dict.fromkeys(c for one in summaries for c in one["by_class"] if c != LONG_CLASS))
     rows = []
-    for one in summaries:
+    for one in (each for each in summaries if not each["name"].endswith(STRICT)):
         rate = one["tokens_per_s"]
         by_class = (_times((one["by_class"].get(c) or {}).get("speedup")) for c in classes)
         cells = (one["name"], f"{rate['median']:.1f}" if rate else UNKNOWN, _times(one["speedup"]), *by_class)

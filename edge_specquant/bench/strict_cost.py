@@ -16,6 +16,9 @@ from .statistics import Interval
 from .summary import Agreement, agreement, ratios
 from .tables import Table
 
+STRICT = ", strict"
+"""How the names of strict settings end."""
+
 
 @dataclass(frozen=True, slots=True)
 class StrictRow:
@@ -77,4 +80,4 @@ def _split(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
 
 
 def _strict(name: str) -> str:
-    return f"{name}, strict"
+    return f"{name}{STRICT}"

@@ -25,7 +25,8 @@ def _document(rate: float) -> dict[str, Any]:
     speedup = {"value": 1.234, "low": None, "high": None, "n": 1}
     classes = {"story": {"speedup": speedup}, "edit this code": {"speedup": None}, "long prompt": {"speedup": speedup}}
     summary = {"name": "f16 | x", "tokens_per_s": {"median": rate}, "speedup": speedup, "by_class": classes}
-    return {"bench": "speculation", "summaries": [summary], "environment": ENVIRONMENT}
+    summaries = [summary, summary | {"name": "f16 goodput, strict"}]
+    return {"bench": "speculation", "summaries": summaries, "environment": ENVIRONMENT}
 
 
 def test_the_table_and_its_place(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_the_table_and_its_place(tmp_path: Path) -> None:
     text = readme.read_text(encoding="utf-8")
     assert text.startswith("# Title\n\nbefore\n\n<!-- bench speculation -->\n") and text.endswith("-->\n\nafter\n")
     assert "| f16 \\| x | 12.3 | 1.23x | 1.23x | — |" in text and "old" not in text
-    assert "Xeon" in text and "2026-01-02" in text and "long prompt" not in text
+    assert "Xeon" in text and "2026-01-02" in text and "long prompt" not in text and "strict" not in text
     assert not refresh_readme(readme, _document(12.34))
     assert refresh_readme(readme, _document(99))
 
