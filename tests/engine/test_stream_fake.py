@@ -321,3 +321,11 @@ def test_rejection_gives_the_targets_distribution_end_to_end() -> None:
 def test_collect_sees_one_end(rig: MakeRig) -> None:
     reply = collect(stream(rig(says(b"hi")).job(PROMPT)))
     assert [e.finish_reason for e in reply.events] == [None, None, "stop"]
+
+
+def test_a_short_prompt_is_not_read_twice(rig: MakeRig) -> None:
+    """The draft takes the target's cells; of its own it decodes the last token, then one a step."""
+    draft = FakeModel(hashed(1))
+    made = rig(FakeModel(hashed(1)), draft)
+    made.reply(list(b"Why is the sky blue?"), n_draft=3, max_tokens=20)
+    assert set(draft.contexts[0].widths) <= {1, 2} and draft.contexts[0].widths[0] == 1
