@@ -20,6 +20,7 @@ from ..gguf.atomic import written_whole
 from .environment import environment_line
 from .measurement import LONG_CLASS
 from .result import ROUTED, Pictures, Result
+from .strict_cost import STRICT
 from .summary import Summary
 
 # Colour-blind safe (Okabe & Ito), the same order in every plot.
@@ -115,7 +116,8 @@ def _curves(figure: Figure, pictures: Pictures) -> None:
 
 
 def _classes(figure: Figure, pictures: Pictures) -> None:
-    summaries = [one for one in pictures.summaries if one.draft != "none" and one.speedup]
+    drafting = [one for one in pictures.summaries if one.draft != "none" and one.speedup]
+    summaries = [one for one in drafting if not one.name.endswith(STRICT)] or drafting  # they have a table
     classes = list(
         dict.fromkeys(c for one in summaries for c, found in one.by_class.items() if found.speedup and c != LONG_CLASS)
     )

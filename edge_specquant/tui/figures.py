@@ -33,7 +33,7 @@ def sections(
     """Sections that have something to say, in the order of the panel."""
     stats = end.stats if end else None
     found = (
-        ("speed", _speed(reply, stats, now)),
+        ("speed", _speed(reply, stats, now, is_running=end is None)),
         ("speculation", _speculation(stats)),
         ("route", _route(facts, end)),
         ("memory", _memory(facts, reply, stats, vitals)),
@@ -58,8 +58,10 @@ def last_rounds(reply: Reply | None, n_points: int = 30) -> Rounds:
     return Rounds(drafted, tuple(map(float, reply.accepted_by_round[-n_points:]))) if any(drafted) else Rounds()
 
 
-def _speed(reply: Reply | None, stats: SpeculationStats | None, now: float) -> Rows:
-    rate = stats.tokens_per_s if stats else reply.tokens_per_s(now) if reply else None
+def _speed(reply: Reply | None, stats: SpeculationStats | None, now: float, *, is_running: bool) -> Rows:
+    """A reply that broke off has no pace any more: its last tokens may have come all at once."""
+    pace = reply.tokens_per_s(now) if reply and is_running else None
+    rate = stats.tokens_per_s if stats else pace
     ttft_s = stats.ttft_s if stats else reply.first_at - reply.started if reply and reply.first_at else None
     rows: Rows = [("now" if stats is None else "decode", format_rate(rate))] if rate else []
     if stats and stats.speedup_estimate is not None:

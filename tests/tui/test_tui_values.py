@@ -67,6 +67,18 @@ def test_the_panel_says_why_a_route_was_taken() -> None:
     assert [value for name, value in route.rows if not name] == ["policy fast", "score 0.177 is low"]
 
 
+def test_a_reply_that_broke_off_has_no_pace() -> None:
+    reply = Reply(1, 0.0)
+    reply.take([TokenEvent("a", 1), TokenEvent("b", 2)], 1.0)
+    reply.take([TokenEvent("c", 3)], 1.5)
+
+    def labels(end: ReplyEnd | None) -> list[str]:
+        return [label for label, _ in sections(None, reply, end, None, 2.0)[0].rows]
+
+    assert "now" in labels(None)
+    assert not {"now", "decode"} & set(labels(ReplyEnd(1, "interrupted", None, "f16", "none")))
+
+
 def test_unknown_figures_are_absent() -> None:
     assert sections(None, None, None, None, 0.0) == []
     assert footnote({}) == "" and footnote({"stats": {"n_generated": 3, "tokens_per_s": None}}) == "3 tokens"
