@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 
 from ..engine.stats import SpeculationStats
 from ..errors import EngineError
-from ..params import SamplingParams, SpeculationParams
+from ..params import NOT_SIBLINGS, SamplingParams, SpeculationParams
 from ..placement.energy import EnergyMeter, NoEnergy
 from ..request import Request
 from ..runtime import Runtime
 from .measurement import Case, Contestant, Sample
 
-NOT_SIBLINGS = ("none", "lookup")
-NO_WEIGHTS = ("none", "lookup", "redo")
+NO_WEIGHTS = (*NOT_SIBLINGS, "redo")
 _GREEDY = SamplingParams(temperature=0)
 _ALONE = SpeculationParams(draft="none", n_draft=0)
 

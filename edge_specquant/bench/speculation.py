@@ -66,7 +66,7 @@ def bench_speculation(
         reference = alone(wanted[0]).name
         summaries = summarise(outcome, reference)
         goals = [row for name in wanted for row in goal_rows(name, summaries)]
-        strictness = strict_rows(outcome, wanted, default)
+        strictness = strict_rows(outcome)
         shown = (first_token_table(summaries), strict_table(strictness), profile_table(summaries), goals_table(goals))
         return race_result(
             "speculation",

@@ -5,12 +5,12 @@ Takes the runs of a race, gives a table. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from . import tables
 from .local_runs import Setting
-from .measurement import LONG_CLASS, Run
+from .measurement import LONG_CLASS, Contestant, Run
 from .runner import Outcome
 from .statistics import Interval
 from .summary import Agreement, agreement, ratios
@@ -34,16 +34,19 @@ class StrictRow:
 
 def strict(setting: Setting) -> Setting:
     """The same setting, strict."""
-    return replace(setting, name=_strict(setting.name), speculation=replace(setting.speculation, strict=True))
+    return replace(setting, name=f"{setting.name}{STRICT}", speculation=replace(setting.speculation, strict=True))
 
 
-def strict_rows(outcome: Outcome, targets: Collection[str], settings: Collection[str]) -> list[StrictRow]:
-    """Of those settings that ran both ways. settings: names without --strict, "X alone" of each target among them."""
+def strict_rows(outcome: Outcome) -> list[StrictRow]:
+    """Of the strict settings whose twins without --strict ran too, in the order of the race."""
     by_name: dict[str, list[Run]] = {}
     for run in outcome.runs:
         by_name.setdefault(run.contestant, []).append(run)
-    named = ((name, target) for target in targets for name in settings if name.split()[0] == target)
-    return [_row(by_name, name, target) for name, target in named if _strict(name) in by_name and name in by_name]
+    return [
+        _row(by_name, one)
+        for one in outcome.contestants
+        if one.name.endswith(STRICT) and {one.name, one.name.removesuffix(STRICT)} <= by_name.keys()
+    ]
 
 
 def strict_table(rows: Sequence[StrictRow]) -> Table | None:
@@ -61,12 +64,12 @@ def strict_table(rows: Sequence[StrictRow]) -> Table | None:
     return Table("What --strict costs", columns, cells) if rows else None
 
 
-def _row(by_name: Mapping[str, Sequence[Run]], name: str, target: str) -> StrictRow:
-    mine, plain, base = by_name[_strict(name)], by_name[name], by_name.get(_strict(f"{target} alone"), [])
-    chat, long = _split(mine)
-    chat_plain, long_plain = _split(plain)
+def _row(by_name: Mapping[str, Sequence[Run]], one: Contestant) -> StrictRow:
+    base = by_name.get(f"{one.baseline}{STRICT}", [])
+    chat, long = _split(by_name[one.name])
+    chat_plain, long_plain = _split(by_name[one.name.removesuffix(STRICT)])
     return StrictRow(
-        _strict(name),
+        one.name,
         ratios(chat, chat_plain, lambda sample: sample.tokens_per_s),
         ratios(long or chat, long_plain or chat_plain, lambda sample: sample.ttft_s),
         agreement(chat, base),
@@ -77,7 +80,3 @@ def _split(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     """(ordinary runs, runs of the long prompt)."""
     long = [run for run in runs if run.prompt_class == LONG_CLASS]
     return [run for run in runs if run.prompt_class != LONG_CLASS], long
-
-
-def _strict(name: str) -> str:
-    return f"{name}{STRICT}"

@@ -105,7 +105,6 @@ class _Run:
             yield self.last_event("length")
             return
         origins: Sequence[str] = ()
-        self.resumed = time.perf_counter()
         while True:
             for i, token in enumerate(verdict.tokens):
                 logprobs = verdict.logprobs[i] if verdict.logprobs else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..native.selftest import crash_name
+from ..params import NOT_SIBLINGS
 from ..placement.plan_types import PlacementPlan
 from .options import EngineOptions
 
@@ -71,7 +72,7 @@ def _uses_gpu(options: EngineOptions, plan: PlacementPlan | None) -> bool:
 
 def _smaller(options: EngineOptions, plan: PlacementPlan | None) -> tuple[EngineOptions, str]:
     """First without a second model in memory, then with half the context."""
-    if options.draft not in ("lookup", "none"):
+    if options.draft not in NOT_SIBLINGS:
         changed = replace(options, draft="lookup", snapshot_bytes=0)
         if options.draft is not None or plan is None or plan.draft is not None:
             return changed, "no draft model in memory"

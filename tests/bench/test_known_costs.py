@@ -98,7 +98,7 @@ def test_strict_is_compared_with_the_same_setting_and_with_the_target(monkeypatc
         plain = [alone("f16"), Setting("f16 goodput", "f16", PLAIN)]
         contestants = [local.contestant(one) for one in (*plain, *(strict(one) for one in plain))]
         outcome = run_all(contestants, CASES, Plan(repeats=1, clock=clock))
-    rows = {row.name: row for row in strict_rows(outcome, ["f16"], [one.name for one in plain])}
+    rows = {row.name: row for row in strict_rows(outcome)}
     assert list(rows) == ["f16 alone, strict", "f16 goodput, strict"]
     for row in rows.values():
         assert row.same is not None and row.same.n_identical == row.same.n_cases == len(CASES)
