@@ -41,3 +41,16 @@ def test_a_column_is_the_same_bits_at_every_width(level: int, kind: str) -> None
     alone = np.concatenate([multiply(KERNEL.library, level, weights, x[i : i + 1]) for i in range(40)])
     for n in range(2, 41):
         assert np.array_equal(multiply(KERNEL.library, level, weights, x[:n]), alone[:n])
+
+
+@pytest.mark.parametrize("level", HERE, ids=LEVELS.__getitem__)
+@pytest.mark.parametrize(("kind", "layout"), LAYOUTS)
+def test_rows_too_long_for_the_cache_are_read_as_well(level: int, kind: str, layout: int) -> None:
+    assert not isinstance(KERNEL, str)
+    rng, n_cols = np.random.default_rng(layout), 4096
+    weights = in_layout(MAKERS[kind](rng, 24, n_cols), layout)
+    x = rng.normal(0, 1, (9, n_cols)).astype(np.float32)
+    together = multiply(KERNEL.library, level, weights, x)
+    expected = seen(kind, x) @ weights.values.T
+    assert np.abs(together - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert np.array_equal(multiply(KERNEL.library, level, weights, x[:1]), together[:1])

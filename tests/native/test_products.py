@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,8 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder / "quantized.gguf"
 
 
-def _logits(path: Path, use_kernel: bool, widths: list[int]) -> np.ndarray:
-    with NativeModel(path, use_extra_bufts=True, use_kernel=use_kernel) as model, model.context(PARAMS) as context:
+def _logits(path: Path, use_kernel: bool, widths: list[int], params: ContextParams = PARAMS) -> np.ndarray:
+    with NativeModel(path, use_extra_bufts=True, use_kernel=use_kernel) as model, model.context(params) as context:
         rows, at = [], 0
         for width in widths:
             rows.append(context.decode(TOKENS[at : at + width], at, width).copy())
@@ -55,6 +56,13 @@ def test_logits_are_the_engines_within_rounding(path: Path) -> None:
     found = _logits(path, use_kernel=True, widths=[8, 1, 4, 8])
     tolerance = 0.06 if path.parent.name == "Q4_K" else 0.03  # 8-bit activations; the engine's share a scale of 256
     assert np.sqrt(np.square(found - expected).mean()) <= tolerance * expected.std()
+
+
+def test_however_many_threads_share_the_rows_nothing_is_lost(path: Path) -> None:
+    alone = _logits(path, use_kernel=True, widths=[5, 1, 34], params=replace(PARAMS, n_threads=1))
+    for n_threads in (3, 18):  # more than there are regions, too
+        shared = _logits(path, use_kernel=True, widths=[5, 1, 34], params=replace(PARAMS, n_threads=n_threads))
+        assert np.array_equal(shared, alone)
 
 
 def test_without_the_kernel_the_context_is_the_engines_own(path: Path) -> None:

@@ -14,7 +14,7 @@
 #include <arm_neon.h>
 #endif
 
-enum { BLOCK = 32, GROUP = 8, BLOCK_BYTES = 18, TILE = 32, STRIP = 8, MAX_THREADS = 512, NAME_BYTES = 64 };
+enum { LINE = 64, BLOCK = 32, GROUP = 8, BLOCK_BYTES = 18, TILE = 32, STRIP = 8, MAX_THREADS = 512, NAME_BYTES = 64 };
 enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_Q4_K = 12, TYPE_I32 = 26 };
 enum { LAYOUT_ROWS = 0, LAYOUT_8X8 = 1, LAYOUT_4X8 = 2, LAYOUT_4X4 = 3, N_LAYOUTS = 4 };
 enum { LEVEL_C = 0, LEVEL_AVX2 = 1, LEVEL_VNNI = 2, LEVEL_DOTPROD = 3, LEVEL_AVX_VNNI = 4, LEVEL_EVEX_256 = 5 };
@@ -35,14 +35,21 @@ struct tensor { /* ggml_tensor (ggml.h); whoever loads this checks it */
     void *extra;
 };
 
+/* A block of one column: q * scale. Of 48 bytes, so that no eight codes lie in two cache lines. */
+struct codes {
+    int8_t q[BLOCK];
+    float scale;
+    int32_t sum;
+    float scaled_sum;
+    int32_t padding;
+};
+
 /* A matrix of weights and the activations of a few columns that meet it. */
 struct strip {
     int layout;
     const uint8_t *base, *residual; /* whole tensors */
     int64_t n_cols, n_rows;
-    const int8_t *codes; /* column c at codes + c * n_cols */
-    const float *scales;
-    const int32_t *sums;
+    const struct codes *codes; /* block b of column c at b * n + c */
     const float *x; /* the same columns as they came, column c at x + c * x_stride */
     int64_t x_stride;
 };
@@ -68,19 +75,20 @@ static inline int64_t n_blocks(int64_t n_cols) { return n_cols / BLOCK; }
 
 /* -- activations -------------------------------------------------------------------------------------------------- */
 
-static void quantize_column(const float *x, int64_t n_cols, int8_t *codes, float *scales, int32_t *sums) {
-    for (int64_t block = 0; block < n_blocks(n_cols); block++, x += BLOCK, codes += BLOCK) {
+static void quantize_column(const float *x, int64_t n_cols, struct codes *to, int64_t step) {
+    for (int64_t block = 0; block < n_blocks(n_cols); block++, x += BLOCK, to += step) {
         float largest = 0.0f;
         int32_t sum = 0;
         for (int i = 0; i < BLOCK; i++) largest = fmaxf(largest, fabsf(x[i]));
         float scale = largest / 127.0f, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
         for (int i = 0; i < BLOCK; i++) {
             int32_t code = (int32_t)rintf(x[i] * inverse);
-            codes[i] = (int8_t)code;
+            to->q[i] = (int8_t)code;
             sum += code;
         }
-        scales[block] = scale;
-        sums[block] = sum;
+        to->scale = scale;
+        to->sum = sum;
+        to->scaled_sum = scale * (float)sum;
     }
 }
 
@@ -104,6 +112,17 @@ static void quantize_column(const float *x, int64_t n_cols, int8_t *codes, float
         default: NAME##_n(s, group, 8, out); break;                                        \
         }                                                                                  \
     }
+
+/* The next rows are fetched while these compute: rows side by side are streams too short for the processor to foresee. */
+static inline __attribute__((always_inline)) void fetch(const uint8_t *from, const int n_bytes) {
+    for (int at = 0; at < n_bytes; at += LINE) _mm_prefetch((const char *)from + at, _MM_HINT_T1);
+}
+
+/* Whether eight rows, of so many bytes a block, and n columns fill half of a first cache of 32 KB. Then both keep falling
+ * out of it and even rows read in order are late unless they are fetched; a smaller strip only pays for the asking. */
+static inline bool fill_cache(const struct strip *s, int n, int n_bytes) {
+    return n_blocks(s->n_cols) * (n_bytes + n * (int64_t)sizeof(struct codes)) > 14 * 1024;
+}
 
 static inline int64_t eight(const int8_t *a) {
     int64_t value;

@@ -125,7 +125,7 @@ static void run_get_rows(struct tensor *dst, int ith, int nth, void *user) {
 /* ggml_backend_sched_eval_callback: rewrites nodes while being asked, wants none of their data. */
 EXPORT bool esq_callback(struct tensor *node, bool ask, void *user) {
     struct nested *nested = user;
-    if (ask && node->op == nested->custom_op) node->op_params[COUNTER] = 0; /* a graph used again */
+    if (ask && node->op == nested->custom_op) start_counting(node); /* a graph used again */
     if (!ask || (node->op != nested->op_mul_mat && node->op != nested->op_get_rows)) return !ask;
     struct bound *bound = bind(nested, node->src[0]);
     if (!bound) return false;
@@ -257,7 +257,7 @@ static bool is_known(const struct plain *plain, const struct tensor *weight) {
 /* ggml_backend_sched_eval_callback, as above; a product it does not know is left to the engine. */
 EXPORT bool esq_plain_callback(struct tensor *node, bool ask, void *user) {
     struct plain *plain = user;
-    if (ask && node->op == plain->custom_op) node->op_params[COUNTER] = 0; /* a graph used again */
+    if (ask && node->op == plain->custom_op) start_counting(node); /* a graph used again */
     if (!ask || node->op != plain->op_mul_mat) return !ask;
     if (node->src[1]->type == TYPE_F32 && is_plain(node) && is_known(plain, node->src[0])) {
         memcpy(node->op_params, plain->params, sizeof node->op_params);

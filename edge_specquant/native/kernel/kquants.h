@@ -70,14 +70,13 @@ static void strip_q4_k_c(const struct strip *s, int64_t group, int n, float *out
             memcpy(&dmin, from + 16 + 2 * row, 2);
             const float scale = from_half(d) * scales[row], minimum = from_half(dmin) * scales[8 + row];
             for (int c = 0; c < n; c++) {
-                const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
-                const float unit = s->scales[c * blocks + block];
+                const struct codes *a = s->codes + block * n + c;
                 int32_t sum = 0;
                 for (int i = 0; i < BLOCK; i++) {
                     const uint8_t both = from[Q4_K_NIBBLES + 256 * (within / 2) + 64 * (i / 8) + 8 * row + i % 8];
-                    sum += (both >> shift & 15) * a[i];
+                    sum += (both >> shift & 15) * a->q[i];
                 }
-                out[c * GROUP + row] += (float)sum * (scale * unit) - minimum * (unit * (float)s->sums[c * blocks + block]);
+                out[c * GROUP + row] += (float)sum * (scale * a->scale) - minimum * a->scaled_sum;
             }
         }
     }
@@ -93,9 +92,9 @@ VNNI static inline __m256 scaled(const uint8_t *bytes, __m256 d) {
 /* Nibbles are unsigned: one VPDPBUSD for eight rows x eight columns; minima meet the sums of the activations. */
 VNNI static inline __attribute__((always_inline)) void strip_q4_k_vnni_n(const struct strip *s, int64_t group,
                                                                          const int n, float *out) {
-    const int64_t blocks = n_blocks(s->n_cols);
     const __m512i low = _mm512_set1_epi8(15);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const bool is_fetched = n > 1 && s->layout == LAYOUT_8X8 && fill_cache(s, n, Q4_K_BYTES);
     uint8_t room[GROUP * Q4_K_BYTES];
     __m512 acc[STRIP];
     __m256 below[STRIP];
@@ -112,6 +111,7 @@ VNNI static inline __attribute__((always_inline)) void strip_q4_k_vnni_n(const s
             const int64_t block = super * 8 + within;
             uint8_t scales[16];
             __m512i w[4];
+            if (is_fetched) fetch(from + s->n_cols / SUPER * GROUP * Q4_K_BYTES + within * Q4_K_BYTES, Q4_K_BYTES);
             for (int i = 0; i < 4; i++) {
                 const __m512i both = _mm512_loadu_si512(nibbles + 64 * i);
                 w[i] = _mm512_and_si512(within % 2 ? _mm512_srli_epi16(both, 4) : both, low);
@@ -120,14 +120,13 @@ VNNI static inline __attribute__((always_inline)) void strip_q4_k_vnni_n(const s
             const __m512 scale = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(scaled(scales, d)));
             const __m256 minimum = scaled(scales + 8, dmin);
             for (int c = 0; c < n; c++) {
-                const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
-                const float unit = s->scales[c * blocks + block];
-                __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[0], _mm512_set1_epi64(eight(a)));
-                sum = _mm512_dpbusd_epi32(sum, w[1], _mm512_set1_epi64(eight(a + 8)));
-                sum = _mm512_dpbusd_epi32(sum, w[2], _mm512_set1_epi64(eight(a + 16)));
-                sum = _mm512_dpbusd_epi32(sum, w[3], _mm512_set1_epi64(eight(a + 24)));
-                acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(unit)), acc[c]);
-                below[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(unit * (float)s->sums[c * blocks + block]), below[c]);
+                const struct codes *a = s->codes + block * n + c;
+                __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[0], _mm512_set1_epi64(eight(a->q)));
+                sum = _mm512_dpbusd_epi32(sum, w[1], _mm512_set1_epi64(eight(a->q + 8)));
+                sum = _mm512_dpbusd_epi32(sum, w[2], _mm512_set1_epi64(eight(a->q + 16)));
+                sum = _mm512_dpbusd_epi32(sum, w[3], _mm512_set1_epi64(eight(a->q + 24)));
+                acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(a->scale)), acc[c]);
+                below[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(a->scaled_sum), below[c]);
             }
         }
     }

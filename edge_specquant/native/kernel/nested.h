@@ -91,14 +91,14 @@ static void strip_c(const struct strip *s, int64_t group, int n, float *out) {
                 w[2 * part + 1][i / 8][i % 8] = (int8_t)(uint8_t)((b & 0xF0) | r >> 4);
             }
         for (int c = 0; c < n; c++) {
-            const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
-            float scale = s->scales[c * n_blocks(s->n_cols) + block];
-            int32_t shift = 8 * s->sums[c * n_blocks(s->n_cols) + block];
+            const struct codes *a = s->codes + block * n + c;
+            float scale = a->scale;
+            int32_t shift = 8 * a->sum;
             for (int row = 0; row < GROUP; row++) {
                 int32_t sum = -shift;
                 for (int j = 0; j < 8; j++)
-                    sum += w[0][row][j] * a[j] + w[1][row][j] * a[16 + j] + w[2][row][j] * a[8 + j] +
-                           w[3][row][j] * a[24 + j];
+                    sum += w[0][row][j] * a->q[j] + w[1][row][j] * a->q[16 + j] + w[2][row][j] * a->q[8 + j] +
+                           w[3][row][j] * a->q[24 + j];
                 out[c * GROUP + row] += (float)sum * (from_half(half[row]) / 16.0f * scale);
             }
         }
@@ -117,10 +117,15 @@ VNNI static inline __attribute__((always_inline)) void strip_vnni_n(const struct
     const __m512i low = _mm512_set1_epi8(15), high = _mm512_set1_epi8((char)0xF0), flip = _mm512_set1_epi8((char)0x88);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     __m512 acc[STRIP];
+    const bool is_fetched = n > 1 && s->layout == LAYOUT_8X8 && fill_cache(s, n, GROUP * BLOCK_BYTES + step);
     for (int c = 0; c < n; c++) acc[c] = _mm512_setzero_ps();
     for (int64_t block = 0; block < blocks; block++, residual += step, from += GROUP * BLOCK_BYTES) {
         __m512i q0, q1;
         __m128i half;
+        if (is_fetched) {
+            fetch(from + blocks * GROUP * BLOCK_BYTES, GROUP * BLOCK_BYTES);
+            fetch(residual + blocks * step, step);
+        }
         if (s->layout == LAYOUT_8X8) {
             half = _mm_loadu_si128((const __m128i *)from);
             q0 = _mm512_xor_si512(_mm512_loadu_si512(from + 16), flip);
@@ -142,15 +147,14 @@ VNNI static inline __attribute__((always_inline)) void strip_vnni_n(const struct
         const __m512i w3 =
             _mm512_or_si512(_mm512_and_si512(q1, high), _mm512_and_si512(_mm512_srli_epi16(r1, 4), low));
         for (int c = 0; c < n; c++) {
-            const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
+            const struct codes *a = s->codes + block * n + c;
             /* each row's sum lies in two lanes, so each takes half of 136 */
-            __m512i sum = _mm512_set1_epi32(-68 * s->sums[c * blocks + block]);
-            sum = _mm512_dpbusd_epi32(sum, w0, _mm512_set1_epi64(eight(a)));
-            sum = _mm512_dpbusd_epi32(sum, w1, _mm512_set1_epi64(eight(a + 16)));
-            sum = _mm512_dpbusd_epi32(sum, w2, _mm512_set1_epi64(eight(a + 8)));
-            sum = _mm512_dpbusd_epi32(sum, w3, _mm512_set1_epi64(eight(a + 24)));
-            acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
-                                     _mm512_mul_ps(d, _mm512_set1_ps(s->scales[c * blocks + block])), acc[c]);
+            __m512i sum = _mm512_set1_epi32(-68 * a->sum);
+            sum = _mm512_dpbusd_epi32(sum, w0, _mm512_set1_epi64(eight(a->q)));
+            sum = _mm512_dpbusd_epi32(sum, w1, _mm512_set1_epi64(eight(a->q + 16)));
+            sum = _mm512_dpbusd_epi32(sum, w2, _mm512_set1_epi64(eight(a->q + 8)));
+            sum = _mm512_dpbusd_epi32(sum, w3, _mm512_set1_epi64(eight(a->q + 24)));
+            acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(a->scale)), acc[c]);
         }
     }
     for (int c = 0; c < n; c++)
@@ -161,8 +165,8 @@ FOR_EACH_WIDTH(VNNI, strip_vnni)
 
 /* Four rows x eight columns a register. Both planes are multiplied apart: 16-bit sums of 8 products of a nibble and a
  * code cannot overflow (8 x 15 x 127), those of a whole byte could. */
-AVX2 static inline __attribute__((always_inline)) void strip_avx2_n(const struct strip *s, int64_t group, const int n,
-                                                                    float *out) {
+AVX2 static inline __attribute__((always_inline)) void strip_avx2_n(const struct strip *s, int64_t group, int width,
+                                                                    const int n, float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
     const uint8_t *residual = residual_group(s->residual, group, s->n_cols);
     const int step = residual_step(s->residual);
@@ -187,18 +191,17 @@ AVX2 static inline __attribute__((always_inline)) void strip_avx2_n(const struct
                 r[2 * part + 1] = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
             }
             for (int c = 0; c < n; c++) {
-                const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
+                const struct codes *a = s->codes + block * width + c;
                 __m256i base = _mm256_setzero_si256(), fine = _mm256_setzero_si256();
                 for (int part = 0; part < 4; part++) {
-                    const __m256i x = _mm256_set1_epi64x(eight(a + 16 * (part % 2) + 8 * (part / 2)));
+                    const __m256i x = _mm256_set1_epi64x(eight(a->q + 16 * (part % 2) + 8 * (part / 2)));
                     base = _mm256_add_epi16(base, _mm256_maddubs_epi16(q[part], x));
                     fine = _mm256_add_epi16(fine, _mm256_maddubs_epi16(r[part], x));
                 }
                 __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(base, sixteen), _mm256_madd_epi16(fine, ones));
-                sum = _mm256_add_epi32(sum, _mm256_set1_epi32(-68 * s->sums[c * blocks + block]));
+                sum = _mm256_add_epi32(sum, _mm256_set1_epi32(-68 * a->sum));
                 acc[c][quad] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
-                                               _mm256_mul_ps(d[quad], _mm256_set1_ps(s->scales[c * blocks + block])),
-                                               acc[c][quad]);
+                                               _mm256_mul_ps(d[quad], _mm256_set1_ps(a->scale)), acc[c][quad]);
             }
         }
     }
@@ -217,14 +220,12 @@ AVX2 static void strip_avx2(const struct strip *s, int64_t group, int n, float *
     while (done < n) { /* four columns fill the sixteen registers */
         int now = n - done < 4 ? n - done : 4;
         switch (now) {
-        case 1: strip_avx2_n(&rest, group, 1, out + done * GROUP); break;
-        case 2: strip_avx2_n(&rest, group, 2, out + done * GROUP); break;
-        case 3: strip_avx2_n(&rest, group, 3, out + done * GROUP); break;
-        default: strip_avx2_n(&rest, group, 4, out + done * GROUP); break;
+        case 1: strip_avx2_n(&rest, group, n, 1, out + done * GROUP); break;
+        case 2: strip_avx2_n(&rest, group, n, 2, out + done * GROUP); break;
+        case 3: strip_avx2_n(&rest, group, n, 3, out + done * GROUP); break;
+        default: strip_avx2_n(&rest, group, n, 4, out + done * GROUP); break;
         }
-        rest.codes += now * s->n_cols;
-        rest.scales += now * n_blocks(s->n_cols);
-        rest.sums += now * n_blocks(s->n_cols);
+        rest.codes += now;
         done += now;
     }
 }
@@ -254,15 +255,15 @@ static void strip_dotprod(const struct strip *s, int64_t group, int n, float *ou
                 w[2 * part + 1][pair] = vreinterpretq_s8_u8(vorrq_u8(vandq_u8(q, high), vshrq_n_u8(r, 4)));
             }
         for (int c = 0; c < n; c++) {
-            const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
+            const struct codes *a = s->codes + block * n + c;
             int32x4_t sum[4];
-            for (int pair = 0; pair < 4; pair++) sum[pair] = vdupq_n_s32(-4 * s->sums[c * blocks + block]);
+            for (int pair = 0; pair < 4; pair++) sum[pair] = vdupq_n_s32(-4 * a->sum);
             for (int part = 0; part < 4; part++) {
-                const int8x8_t x = vld1_s8(a + 16 * (part % 2) + 8 * (part / 2));
+                const int8x8_t x = vld1_s8(a->q + 16 * (part % 2) + 8 * (part / 2));
                 const int8x16_t both = vcombine_s8(x, x);
                 for (int pair = 0; pair < 4; pair++) sum[pair] = vdotq_s32(sum[pair], w[part][pair], both);
             }
-            const float scale = s->scales[c * blocks + block];
+            const float scale = a->scale;
             for (int quad = 0; quad < 2; quad++) {
                 const float32x4_t rows = vcvtq_f32_s32(vpaddq_s32(sum[2 * quad], sum[2 * quad + 1]));
                 acc[c][quad] = vfmaq_f32(acc[c][quad], rows, vmulq_n_f32(vld1q_f32(d + 4 * quad), scale));

@@ -4,7 +4,7 @@
  * unpacked once for all columns of a strip. Rows come in whole groups of eight.
  */
 
-enum { Q8_BYTES = 34, LINE = 64 };
+enum { Q8_BYTES = 34 };
 
 static void strip_q8_0_c(const struct strip *s, int64_t group, int n, float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
@@ -16,10 +16,11 @@ static void strip_q8_0_c(const struct strip *s, int64_t group, int n, float *out
             memcpy(&half, from, sizeof half);
             const float d = from_half(half);
             for (int c = 0; c < n; c++) {
-                const int8_t *a = s->codes + c * s->n_cols + block * BLOCK, *w = (const int8_t *)from + 2;
+                const struct codes *a = s->codes + block * n + c;
+                const int8_t *w = (const int8_t *)from + 2;
                 int32_t sum = 0;
-                for (int i = 0; i < BLOCK; i++) sum += w[i] * a[i];
-                out[c * GROUP + row] += (float)sum * (d * s->scales[c * blocks + block]);
+                for (int i = 0; i < BLOCK; i++) sum += w[i] * a->q[i];
+                out[c * GROUP + row] += (float)sum * (d * a->scale);
             }
         }
     }
@@ -38,11 +39,6 @@ static void strip_f16_c(const struct strip *s, int64_t group, int n, float *out)
 }
 
 #if defined(__x86_64__)
-
-/* Rows side by side are streams too short for the processor to foresee: the next rows are fetched while these compute. */
-static inline __attribute__((always_inline)) void fetch(const uint8_t *from, const int n_bytes) {
-    for (int at = 0; at < n_bytes; at += LINE) _mm_prefetch((const char *)from + at, _MM_HINT_T1);
-}
 
 VNNI static inline __m512i two_rows(const uint8_t *first, const uint8_t *second) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(first + 2))),
@@ -79,14 +75,13 @@ VNNI static inline __attribute__((always_inline)) void strip_q8_0_vnni_n(const s
         const __m512i w3 = _mm512_xor_si512(_mm512_shuffle_i64x2(odd0, odd1, 0xDD), flip);
         const __m512 d = scales_of(from, stride);
         for (int c = 0; c < n; c++) {
-            const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
-            __m512i sum = _mm512_set1_epi32(-64 * s->sums[c * blocks + block]); /* two lanes a row, half of 128 each */
-            sum = _mm512_dpbusd_epi32(sum, w0, _mm512_set1_epi64(eight(a)));
-            sum = _mm512_dpbusd_epi32(sum, w1, _mm512_set1_epi64(eight(a + 8)));
-            sum = _mm512_dpbusd_epi32(sum, w2, _mm512_set1_epi64(eight(a + 16)));
-            sum = _mm512_dpbusd_epi32(sum, w3, _mm512_set1_epi64(eight(a + 24)));
-            acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
-                                     _mm512_mul_ps(d, _mm512_set1_ps(s->scales[c * blocks + block])), acc[c]);
+            const struct codes *a = s->codes + block * n + c;
+            __m512i sum = _mm512_set1_epi32(-64 * a->sum); /* two lanes a row, half of 128 each */
+            sum = _mm512_dpbusd_epi32(sum, w0, _mm512_set1_epi64(eight(a->q)));
+            sum = _mm512_dpbusd_epi32(sum, w1, _mm512_set1_epi64(eight(a->q + 8)));
+            sum = _mm512_dpbusd_epi32(sum, w2, _mm512_set1_epi64(eight(a->q + 16)));
+            sum = _mm512_dpbusd_epi32(sum, w3, _mm512_set1_epi64(eight(a->q + 24)));
+            acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(a->scale)), acc[c]);
         }
     }
     for (int c = 0; c < n; c++) _mm256_storeu_ps(out + c * GROUP, pair_sums(acc[c]));

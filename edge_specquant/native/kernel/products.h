@@ -53,31 +53,22 @@ static strip_fn strip_of(int format, int level) {
     return plain_c[format];
 }
 
-/* Activations of up to TILE columns as 8-bit codes with a scale and a sum for each block; grows when it must. */
+/* Activations of up to TILE columns; grows when it must. */
 struct scratch {
     int64_t max_cols;
-    int8_t *codes;
-    float *scales;
-    int32_t *sums;
+    struct codes *codes;
 };
 
 static void free_scratch(struct scratch *scratch) {
     free(scratch->codes);
-    free(scratch->scales);
-    free(scratch->sums);
     memset(scratch, 0, sizeof *scratch);
 }
 
 static bool make_scratch(struct scratch *scratch, int64_t n_cols) {
     if (scratch->max_cols >= n_cols) return true;
     free_scratch(scratch);
-    scratch->scales = malloc(sizeof(float) * (size_t)(TILE * n_blocks(n_cols)));
-    scratch->sums = malloc(sizeof(int32_t) * (size_t)(TILE * n_blocks(n_cols)));
-    scratch->codes = malloc((size_t)(TILE * n_cols));
-    if (!scratch->codes || !scratch->scales || !scratch->sums) {
-        free_scratch(scratch);
-        return false;
-    }
+    scratch->codes = aligned_alloc(64, (sizeof(struct codes) * (size_t)(TILE * n_blocks(n_cols)) + 63) / 64 * 64);
+    if (!scratch->codes) return false;
     scratch->max_cols = n_cols;
     return true;
 }
@@ -96,9 +87,11 @@ struct product {
 static void take_columns(const struct product *p, int64_t first, int64_t width) {
     const int64_t blocks = n_blocks(p->s.n_cols);
     if (p->format == FORMAT_F16) return;
-    for (int64_t c = 0; c < width; c++)
-        quantize_column(p->s.x + (first + c) * p->s.x_stride, p->s.n_cols, p->scratch->codes + c * p->s.n_cols,
-                        p->scratch->scales + c * blocks, p->scratch->sums + c * blocks);
+    for (int64_t c = 0; c < width; c++) {
+        const int64_t strip = c / STRIP * STRIP, n = width - strip < STRIP ? width - strip : STRIP;
+        quantize_column(p->s.x + (first + c) * p->s.x_stride, p->s.n_cols,
+                        p->scratch->codes + strip * blocks + c - strip, n);
+    }
 }
 
 /* The columns taken last, times row groups [from, to): a group's weights stay in the cache while all strips pass. */
@@ -110,9 +103,7 @@ static void multiply_groups(const struct product *p, int64_t first, int64_t widt
         for (int64_t c = 0; c < width; c += STRIP) {
             const int n = width - c < STRIP ? (int)(width - c) : STRIP;
             float out[STRIP * GROUP];
-            s.codes = p->scratch->codes + c * s.n_cols;
-            s.scales = p->scratch->scales + c * blocks;
-            s.sums = p->scratch->sums + c * blocks;
+            s.codes = p->scratch->codes + c * blocks;
             s.x = p->s.x + (first + c) * s.x_stride;
             p->strip(&s, group, n, out);
             for (int i = 0; i < n; i++)
@@ -145,14 +136,30 @@ EXPORT bool esq_multiply(int format, int level, int layout, const uint8_t *base,
     return ready;
 }
 
-/* Where a node of ours counts the shares its threads have taken: behind what a custom operation keeps there. */
-enum { COUNTER = 12, SHARES = 4 };
+/* Where a node of ours counts the shares taken of each region (uint16_t): behind what a custom operation keeps there. */
+enum { COUNTERS = 8, MAX_REGIONS = 16, SHARES = 4 };
+
+static void start_counting(struct tensor *node) {
+    memset(&node->op_params[COUNTERS], 0, MAX_REGIONS * sizeof(uint16_t));
+}
+
+/* Row groups in as many regions as there are threads. A thread reads its own region in order, share by share, since
+ * every jump costs a wait for memory, and then helps others, so that a slow or busy core holds nobody up. */
+static void multiply_regions(const struct product *p, int64_t n, int64_t groups, int ith, int nth, uint16_t *taken) {
+    const int n_regions = nth < MAX_REGIONS ? nth : MAX_REGIONS;
+    for (int i = 0; i < n_regions; i++) {
+        const int region = (ith + i) % n_regions;
+        const int64_t first = groups * region / n_regions, size = groups * (region + 1) / n_regions - first;
+        while (__atomic_load_n(&taken[region], __ATOMIC_RELAXED) < SHARES) {
+            const int share = __atomic_fetch_add(&taken[region], 1, __ATOMIC_RELAXED);
+            if (share < SHARES)
+                multiply_groups(p, 0, n, first + size * share / SHARES, first + size * (share + 1) / SHARES);
+        }
+    }
+}
 
 /* A node of the engine's graph: this thread's part of dst = weights x input. Returns false for want of memory.
- *
- * Few columns: the row groups are dealt out in shares, so that a slow core (of two kinds, or a busy one) holds nobody
- * up. Many: each thread has columns of its own, so that none is quantized twice.
- */
+ * Where there are many columns each thread has columns of its own, so that none is quantized twice. */
 static bool multiply_node(int format, int level, struct strip s, struct tensor *dst, int ith, int nth,
                           struct scratch *scratch) {
     const struct tensor *input = dst->src[1];
@@ -168,11 +175,8 @@ static bool multiply_node(int format, int level, struct strip s, struct tensor *
     } else if (n > TILE) {
         multiply(&p, 0, n, groups * ith / nth, groups * (ith + 1) / nth);
     } else {
-        const int64_t n_shares = groups < (int64_t)SHARES * nth ? groups : (int64_t)SHARES * nth;
-        int64_t share;
         take_columns(&p, 0, n);
-        while ((share = __atomic_fetch_add(&dst->op_params[COUNTER], 1, __ATOMIC_RELAXED)) < n_shares)
-            multiply_groups(&p, 0, n, groups * share / n_shares, groups * (share + 1) / n_shares);
+        multiply_regions(&p, n, groups, ith, nth, (uint16_t *)&dst->op_params[COUNTERS]);
     }
     return true;
 }

@@ -83,10 +83,9 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_q8_0_n)(const
             w[3] = _mm256_permute2x128_si256(odd0, odd1, 0x31);
             const __m256 d = NAMED(twice_each)(_mm_loadl_epi64((const __m128i *)half));
             for (int c = 0; c < n; c++) {
-                const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
-                const __m256i sum = DOT_BYTES(_mm256_set1_epi32(-BYTE_BIAS * s->sums[c * blocks + block]), w, a);
-                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
-                                         _mm256_mul_ps(d, _mm256_set1_ps(s->scales[c * blocks + block])), acc[c]);
+                const struct codes *a = s->codes + block * n + c;
+                const __m256i sum = DOT_BYTES(_mm256_set1_epi32(-BYTE_BIAS * a->sum), w, a->q);
+                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, _mm256_set1_ps(a->scale)), acc[c]);
             }
         }
         for (int c = 0; c < n; c++) _mm_storeu_ps(out + c * GROUP + quad, NAMED(row_sums)(acc[c]));
@@ -116,23 +115,25 @@ V256 static inline __attribute__((always_inline)) __m256 NAMED(q4_0_block)(const
 V256 static inline __attribute__((always_inline)) void NAMED(strip_q4_0_n)(const struct strip *s, int64_t group,
                                                                            const int n, float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
+    const bool is_fetched = s->layout == LAYOUT_8X8 && fill_cache(s, n, GROUP * BLOCK_BYTES);
     const __m256i low = _mm256_set1_epi8(15);
     for (int quad = 0; quad < GROUP; quad += 4) {
+        const uint8_t *from = s->base + group * blocks * GROUP * BLOCK_BYTES;
         __m256 acc[STRIP];
         for (int c = 0; c < n; c++) acc[c] = _mm256_setzero_ps();
-        for (int64_t block = 0; block < blocks; block++) {
+        for (int64_t block = 0; block < blocks; block++, from += GROUP * BLOCK_BYTES) {
             __m256i q[2], w[4];
+            if (is_fetched && quad == 0) fetch(from + blocks * GROUP * BLOCK_BYTES, GROUP * BLOCK_BYTES);
             const __m256 d = NAMED(q4_0_block)(s, group, block, quad, q);
             for (int part = 0; part < 2; part++) {
                 w[2 * part] = _mm256_and_si256(q[part], low);
                 w[2 * part + 1] = _mm256_and_si256(_mm256_srli_epi16(q[part], 4), low);
             }
             for (int c = 0; c < n; c++) {
-                const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
-                __m256i sum = _mm256_set1_epi32(-4 * s->sums[c * blocks + block]); /* two lanes a row, half of 8 each */
-                sum = NAMED(dot_nibbles)(sum, w, a, a + 16, a + 8, a + 24);
-                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
-                                         _mm256_mul_ps(d, _mm256_set1_ps(s->scales[c * blocks + block])), acc[c]);
+                const struct codes *a = s->codes + block * n + c;
+                __m256i sum = _mm256_set1_epi32(-4 * a->sum); /* two lanes a row, half of 8 each */
+                sum = NAMED(dot_nibbles)(sum, w, a->q, a->q + 16, a->q + 8, a->q + 24);
+                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, _mm256_set1_ps(a->scale)), acc[c]);
             }
         }
         for (int c = 0; c < n; c++) _mm_storeu_ps(out + c * GROUP + quad, NAMED(row_sums)(acc[c]));
@@ -147,13 +148,20 @@ FOR_EACH_WIDTH(V256, NAMED(strip_q4_0))
 V256 static inline __attribute__((always_inline)) void NAMED(strip_nested_n)(const struct strip *s, int64_t group,
                                                                              const int n, float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
+    const int step = residual_step(s->residual);
+    const bool is_fetched = s->layout == LAYOUT_8X8 && fill_cache(s, n, GROUP * BLOCK_BYTES + step);
     const __m256i low = _mm256_set1_epi8(15), high = _mm256_set1_epi8((char)0xF0);
     for (int quad = 0; quad < GROUP; quad += 4) {
+        const uint8_t *from = s->base + group * blocks * GROUP * BLOCK_BYTES;
         const uint8_t *residual = residual_group(s->residual, group, s->n_cols) + 8 * quad;
         __m256 acc[STRIP];
         for (int c = 0; c < n; c++) acc[c] = _mm256_setzero_ps();
-        for (int64_t block = 0; block < blocks; block++, residual += residual_step(s->residual)) {
+        for (int64_t block = 0; block < blocks; block++, from += GROUP * BLOCK_BYTES, residual += step) {
             __m256i q[2], w[4];
+            if (is_fetched && quad == 0) {
+                fetch(from + blocks * GROUP * BLOCK_BYTES, GROUP * BLOCK_BYTES);
+                fetch(residual + blocks * step, step);
+            }
             const __m256 d = NAMED(q4_0_block)(s, group, block, quad, q);
             for (int part = 0; part < 2; part++) {
                 const __m256i r = _mm256_loadu_si256((const __m256i *)(residual + 64 * part));
@@ -163,11 +171,10 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_nested_n)(con
                                                   _mm256_and_si256(_mm256_srli_epi16(r, 4), low));
             }
             for (int c = 0; c < n; c++) {
-                const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
-                __m256i sum = _mm256_set1_epi32(-68 * s->sums[c * blocks + block]); /* half of 136 each */
-                sum = NAMED(dot_nibbles)(sum, w, a, a + 16, a + 8, a + 24);
-                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
-                                         _mm256_mul_ps(d, _mm256_set1_ps(s->scales[c * blocks + block])), acc[c]);
+                const struct codes *a = s->codes + block * n + c;
+                __m256i sum = _mm256_set1_epi32(-68 * a->sum); /* half of 136 each */
+                sum = NAMED(dot_nibbles)(sum, w, a->q, a->q + 16, a->q + 8, a->q + 24);
+                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, _mm256_set1_ps(a->scale)), acc[c]);
             }
         }
         for (int c = 0; c < n; c++)
@@ -190,6 +197,7 @@ V256 static inline __m128 NAMED(four_scaled)(const uint8_t *bytes, const uint8_t
 V256 static inline __attribute__((always_inline)) void NAMED(strip_q4_k_n)(const struct strip *s, int64_t group,
                                                                            const int n, float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
+    const bool is_fetched = s->layout == LAYOUT_8X8 && fill_cache(s, n, Q4_K_BYTES);
     const __m256i low = _mm256_set1_epi8(15), twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
     for (int quad = 0; quad < GROUP; quad += 4) {
         uint8_t room[GROUP * Q4_K_BYTES];
@@ -206,6 +214,8 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_q4_k_n)(const
             const uint8_t *nibbles = from + Q4_K_NIBBLES + 256 * (within / 2) + 8 * quad;
             uint8_t scales[16];
             __m256i w[4];
+            if (is_fetched && quad == 0)
+                fetch(from + s->n_cols / SUPER * GROUP * Q4_K_BYTES + within * Q4_K_BYTES, Q4_K_BYTES);
             for (int i = 0; i < 4; i++) {
                 const __m256i both = _mm256_loadu_si256((const __m256i *)(nibbles + 64 * i));
                 w[i] = _mm256_and_si256(within % 2 ? _mm256_srli_epi16(both, 4) : both, low);
@@ -215,11 +225,10 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_q4_k_n)(const
                 _mm256_castps128_ps256(NAMED(four_scaled)(scales + quad, from + 2 * quad)), twice);
             const __m128 minimum = NAMED(four_scaled)(scales + 8 + quad, from + 16 + 2 * quad);
             for (int c = 0; c < n; c++) {
-                const int8_t *a = s->codes + c * s->n_cols + block * BLOCK;
-                const float unit = s->scales[c * blocks + block];
-                const __m256i sum = NAMED(dot_nibbles)(_mm256_setzero_si256(), w, a, a + 8, a + 16, a + 24);
-                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, _mm256_set1_ps(unit)), acc[c]);
-                below[c] = _mm_fmadd_ps(minimum, _mm_set1_ps(unit * (float)s->sums[c * blocks + block]), below[c]);
+                const struct codes *a = s->codes + block * n + c;
+                const __m256i sum = NAMED(dot_nibbles)(_mm256_setzero_si256(), w, a->q, a->q + 8, a->q + 16, a->q + 24);
+                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, _mm256_set1_ps(a->scale)), acc[c]);
+                below[c] = _mm_fmadd_ps(minimum, _mm_set1_ps(a->scaled_sum), below[c]);
             }
         }
         for (int c = 0; c < n; c++)
