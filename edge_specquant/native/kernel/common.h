@@ -40,8 +40,8 @@ struct codes {
     int8_t q[BLOCK];
     float scale;
     int32_t sum;
-    float scaled_sum;
-    int32_t padding;
+    float scaled_sum; /* scale * sum */
+    int32_t start;    /* what a lane of dot products with biased weights begins with */
 };
 
 /* A matrix of weights and the activations of a few columns that meet it. */
@@ -75,7 +75,8 @@ static inline int64_t n_blocks(int64_t n_cols) { return n_cols / BLOCK; }
 
 /* -- activations -------------------------------------------------------------------------------------------------- */
 
-static void quantize_column(const float *x, int64_t n_cols, struct codes *to, int64_t step) {
+/* One column's blocks, `step` apart. A row's products lie in two lanes, so that each takes half of the weights' bias. */
+static void quantize_column(const float *x, int64_t n_cols, int bias, struct codes *to, int64_t step) {
     for (int64_t block = 0; block < n_blocks(n_cols); block++, x += BLOCK, to += step) {
         float largest = 0.0f;
         int32_t sum = 0;
@@ -89,6 +90,7 @@ static void quantize_column(const float *x, int64_t n_cols, struct codes *to, in
         to->scale = scale;
         to->sum = sum;
         to->scaled_sum = scale * (float)sum;
+        to->start = -bias / 2 * sum;
     }
 }
 

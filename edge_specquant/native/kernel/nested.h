@@ -107,61 +107,82 @@ static void strip_c(const struct strip *s, int64_t group, int n, float *out) {
 
 #if defined(__x86_64__)
 
-/* 16 q + r as unsigned bytes against signed activations: one VPDPBUSD for eight rows x eight columns. */
-VNNI static inline __attribute__((always_inline)) void strip_vnni_n(const struct strip *s, int64_t group, const int n,
-                                                                    float *out) {
+/* Unsigned bytes against signed activations: one VPDPBUSD for eight rows x eight columns. Nested ones are 16 q + r, others
+ * q. What is constant where this is inlined leaves no branch, and no call for which sums must leave registers. */
+VNNI static inline __attribute__((always_inline)) void planes_vnni(const struct strip *s, int64_t group, const int n,
+                                                                   const bool is_repacked, const bool is_nested,
+                                                                   float *out) {
     const int64_t blocks = n_blocks(s->n_cols);
     const uint8_t *residual = residual_group(s->residual, group, s->n_cols);
-    const int step = residual_step(s->residual);
+    const int step = is_nested ? residual_step(s->residual) : 0;
     const uint8_t *from = s->base + group * blocks * GROUP * BLOCK_BYTES;
     const __m512i low = _mm512_set1_epi8(15), high = _mm512_set1_epi8((char)0xF0), flip = _mm512_set1_epi8((char)0x88);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const bool is_fetched = n > 1 && is_repacked && fill_cache(s, n, GROUP * BLOCK_BYTES + step);
     __m512 acc[STRIP];
-    const bool is_fetched = n > 1 && s->layout == LAYOUT_8X8 && fill_cache(s, n, GROUP * BLOCK_BYTES + step);
     for (int c = 0; c < n; c++) acc[c] = _mm512_setzero_ps();
     for (int64_t block = 0; block < blocks; block++, residual += step, from += GROUP * BLOCK_BYTES) {
-        __m512i q0, q1;
+        __m512i q[2], w[4];
         __m128i half;
         if (is_fetched) {
             fetch(from + blocks * GROUP * BLOCK_BYTES, GROUP * BLOCK_BYTES);
-            fetch(residual + blocks * step, step);
+            if (is_nested) fetch(residual + blocks * step, step);
         }
-        if (s->layout == LAYOUT_8X8) {
+        if (is_repacked) {
             half = _mm_loadu_si128((const __m128i *)from);
-            q0 = _mm512_xor_si512(_mm512_loadu_si512(from + 16), flip);
-            q1 = _mm512_xor_si512(_mm512_loadu_si512(from + 80), flip);
+            for (int i = 0; i < 2; i++) q[i] = _mm512_xor_si512(_mm512_loadu_si512(from + 16 + 64 * i), flip);
         } else {
             uint16_t d[GROUP];
-            uint8_t q[128];
-            gather(s->layout, s->base, group, block, s->n_cols, s->n_rows, d, q);
+            uint8_t codes[128];
+            gather(s->layout, s->base, group, block, s->n_cols, s->n_rows, d, codes);
             half = _mm_loadu_si128((const __m128i *)d);
-            q0 = _mm512_loadu_si512(q);
-            q1 = _mm512_loadu_si512(q + 64);
+            for (int i = 0; i < 2; i++) q[i] = _mm512_loadu_si512(codes + 64 * i);
         }
-        const __m512i r0 = _mm512_loadu_si512(residual), r1 = _mm512_loadu_si512(residual + 64);
+        for (int i = 0; i < 2; i++) { /* columns 0-7 and 16-23, 8-15 and 24-31 */
+            w[2 * i] = _mm512_and_si512(q[i], low);
+            if (is_nested) {
+                const __m512i r = _mm512_loadu_si512(residual + 64 * i);
+                w[2 * i] = _mm512_or_si512(_mm512_slli_epi16(w[2 * i], 4), _mm512_and_si512(r, low));
+                w[2 * i + 1] =
+                    _mm512_or_si512(_mm512_and_si512(q[i], high), _mm512_and_si512(_mm512_srli_epi16(r, 4), low));
+            } else {
+                w[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(q[i], 4), low);
+            }
+        }
         const __m512 d = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(half)));
-        const __m512i w0 = _mm512_or_si512(_mm512_slli_epi16(_mm512_and_si512(q0, low), 4), _mm512_and_si512(r0, low));
-        const __m512i w2 = _mm512_or_si512(_mm512_slli_epi16(_mm512_and_si512(q1, low), 4), _mm512_and_si512(r1, low));
-        const __m512i w1 =
-            _mm512_or_si512(_mm512_and_si512(q0, high), _mm512_and_si512(_mm512_srli_epi16(r0, 4), low));
-        const __m512i w3 =
-            _mm512_or_si512(_mm512_and_si512(q1, high), _mm512_and_si512(_mm512_srli_epi16(r1, 4), low));
         for (int c = 0; c < n; c++) {
             const struct codes *a = s->codes + block * n + c;
-            /* each row's sum lies in two lanes, so each takes half of 136 */
-            __m512i sum = _mm512_set1_epi32(-68 * a->sum);
-            sum = _mm512_dpbusd_epi32(sum, w0, _mm512_set1_epi64(eight(a->q)));
-            sum = _mm512_dpbusd_epi32(sum, w1, _mm512_set1_epi64(eight(a->q + 16)));
-            sum = _mm512_dpbusd_epi32(sum, w2, _mm512_set1_epi64(eight(a->q + 8)));
-            sum = _mm512_dpbusd_epi32(sum, w3, _mm512_set1_epi64(eight(a->q + 24)));
+            __m512i sum = _mm512_set1_epi32(a->start);
+            sum = _mm512_dpbusd_epi32(sum, w[0], _mm512_set1_epi64(eight(a->q)));
+            sum = _mm512_dpbusd_epi32(sum, w[1], _mm512_set1_epi64(eight(a->q + 16)));
+            sum = _mm512_dpbusd_epi32(sum, w[2], _mm512_set1_epi64(eight(a->q + 8)));
+            sum = _mm512_dpbusd_epi32(sum, w[3], _mm512_set1_epi64(eight(a->q + 24)));
             acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(a->scale)), acc[c]);
         }
     }
-    for (int c = 0; c < n; c++)
-        _mm256_storeu_ps(out + c * GROUP, _mm256_mul_ps(pair_sums(acc[c]), _mm256_set1_ps(1.0f / 16.0f)));
+    const __m256 unit = _mm256_set1_ps(is_nested ? 1.0f / 16.0f : 1.0f);
+    for (int c = 0; c < n; c++) _mm256_storeu_ps(out + c * GROUP, _mm256_mul_ps(pair_sums(acc[c]), unit));
 }
 
-FOR_EACH_WIDTH(VNNI, strip_vnni)
+VNNI static inline __attribute__((always_inline)) void strip_nested_vnni_n(const struct strip *s, int64_t group,
+                                                                           const int n, float *out) {
+    if (s->layout == LAYOUT_8X8)
+        planes_vnni(s, group, n, true, true, out);
+    else
+        planes_vnni(s, group, n, false, true, out);
+}
+
+FOR_EACH_WIDTH(VNNI, strip_nested_vnni)
+
+VNNI static inline __attribute__((always_inline)) void strip_q4_0_vnni_n(const struct strip *s, int64_t group,
+                                                                         const int n, float *out) {
+    if (s->layout == LAYOUT_8X8)
+        planes_vnni(s, group, n, true, false, out);
+    else
+        planes_vnni(s, group, n, false, false, out);
+}
+
+FOR_EACH_WIDTH(VNNI, strip_q4_0_vnni)
 
 /* Four rows x eight columns a register. Both planes are multiplied apart: 16-bit sums of 8 products of a nibble and a
  * code cannot overflow (8 x 15 x 127), those of a whole byte could. */
@@ -199,7 +220,7 @@ AVX2 static inline __attribute__((always_inline)) void strip_avx2_n(const struct
                     fine = _mm256_add_epi16(fine, _mm256_maddubs_epi16(r[part], x));
                 }
                 __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(base, sixteen), _mm256_madd_epi16(fine, ones));
-                sum = _mm256_add_epi32(sum, _mm256_set1_epi32(-68 * a->sum));
+                sum = _mm256_add_epi32(sum, _mm256_set1_epi32(a->start));
                 acc[c][quad] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
                                                _mm256_mul_ps(d[quad], _mm256_set1_ps(a->scale)), acc[c][quad]);
             }

@@ -76,7 +76,7 @@ VNNI static inline __attribute__((always_inline)) void strip_q8_0_vnni_n(const s
         const __m512 d = scales_of(from, stride);
         for (int c = 0; c < n; c++) {
             const struct codes *a = s->codes + block * n + c;
-            __m512i sum = _mm512_set1_epi32(-64 * a->sum); /* two lanes a row, half of 128 each */
+            __m512i sum = _mm512_set1_epi32(a->start);
             sum = _mm512_dpbusd_epi32(sum, w0, _mm512_set1_epi64(eight(a->q)));
             sum = _mm512_dpbusd_epi32(sum, w1, _mm512_set1_epi64(eight(a->q + 8)));
             sum = _mm512_dpbusd_epi32(sum, w2, _mm512_set1_epi64(eight(a->q + 16)));

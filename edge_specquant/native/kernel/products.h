@@ -33,7 +33,8 @@ EXPORT int esq_best_level(void) {
 static strip_fn strip_of(int format, int level) {
     static const strip_fn plain_c[N_FORMATS] = {strip_c, strip_q8_0_c, strip_f16_c, strip_q4_k_c, strip_c};
 #if defined(__x86_64__)
-    static const strip_fn vnni[N_FORMATS] = {strip_vnni, strip_q8_0_vnni, strip_f16_vnni, strip_q4_k_vnni, strip_vnni};
+    static const strip_fn vnni[N_FORMATS] = {strip_nested_vnni, strip_q8_0_vnni, strip_f16_vnni, strip_q4_k_vnni,
+                                             strip_q4_0_vnni};
     static const strip_fn avx2[N_FORMATS] = {strip_avx2, avx2_strip_q8_0, strip_f16_avx2, avx2_strip_q4_k,
                                              avx2_strip_q4_0};
     static const strip_fn evex[N_FORMATS] = {evex_strip_nested, evex_strip_q8_0, strip_f16_avx2, evex_strip_q4_k,
@@ -52,6 +53,9 @@ static strip_fn strip_of(int format, int level) {
     (void)level;
     return plain_c[format];
 }
+
+/* How much too large a format's weights are where they are multiplied as unsigned bytes (Q4_K's are unsigned). */
+static const int bias_of[N_FORMATS] = {136, 128, 0, 0, 8};
 
 /* Activations of up to TILE columns; grows when it must. */
 struct scratch {
@@ -89,7 +93,7 @@ static void take_columns(const struct product *p, int64_t first, int64_t width) 
     if (p->format == FORMAT_F16) return;
     for (int64_t c = 0; c < width; c++) {
         const int64_t strip = c / STRIP * STRIP, n = width - strip < STRIP ? width - strip : STRIP;
-        quantize_column(p->s.x + (first + c) * p->s.x_stride, p->s.n_cols,
+        quantize_column(p->s.x + (first + c) * p->s.x_stride, p->s.n_cols, bias_of[p->format],
                         p->scratch->codes + strip * blocks + c - strip, n);
     }
 }

@@ -18,7 +18,7 @@ V256 static inline __m128 NAMED(row_sums)(__m256 value) {
 
 #if defined(DOT)
 
-#define BYTE_BIAS 64 /* bytes go in as code + 128; a row has two lanes, half of it each */
+#define IS_BIASED true /* bytes go in as code + 128 */
 
 /* start + the products of four rows' 32 unsigned codes with one column's. */
 V256 static inline __m256i NAMED(dot_nibbles)(__m256i start, const __m256i w[4], const int8_t *a0, const int8_t *a1,
@@ -33,7 +33,7 @@ V256 static inline __m256i NAMED(dot_nibbles)(__m256i start, const __m256i w[4],
 
 #else
 
-#define BYTE_BIAS 0
+#define IS_BIASED false
 
 /* 16-bit sums of 8 products of a nibble and a code cannot overflow: 8 x 15 x 127. */
 V256 static inline __m256i NAMED(dot_nibbles)(__m256i start, const __m256i w[4], const int8_t *a0, const int8_t *a1,
@@ -62,7 +62,7 @@ V256 static inline __m256i NAMED(dot_bytes)(__m256i start, const __m256i w[4], c
 V256 static inline __attribute__((always_inline)) void NAMED(strip_q8_0_n)(const struct strip *s, int64_t group,
                                                                            const int n, float *out) {
     const int64_t blocks = n_blocks(s->n_cols), stride = blocks * Q8_BYTES;
-    const __m256i flip = _mm256_set1_epi8(BYTE_BIAS ? (char)0x80 : 0);
+    const __m256i flip = _mm256_set1_epi8(IS_BIASED ? (char)0x80 : 0);
     for (int quad = 0; quad < GROUP; quad += 4) {
         const uint8_t *from = s->base + (group * GROUP + quad) * stride;
         __m256 acc[STRIP];
@@ -84,7 +84,7 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_q8_0_n)(const
             const __m256 d = NAMED(twice_each)(_mm_loadl_epi64((const __m128i *)half));
             for (int c = 0; c < n; c++) {
                 const struct codes *a = s->codes + block * n + c;
-                const __m256i sum = DOT_BYTES(_mm256_set1_epi32(-BYTE_BIAS * a->sum), w, a->q);
+                const __m256i sum = DOT_BYTES(_mm256_set1_epi32(IS_BIASED ? a->start : 0), w, a->q);
                 acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, _mm256_set1_ps(a->scale)), acc[c]);
             }
         }
@@ -131,7 +131,7 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_q4_0_n)(const
             }
             for (int c = 0; c < n; c++) {
                 const struct codes *a = s->codes + block * n + c;
-                __m256i sum = _mm256_set1_epi32(-4 * a->sum); /* two lanes a row, half of 8 each */
+                __m256i sum = _mm256_set1_epi32(a->start);
                 sum = NAMED(dot_nibbles)(sum, w, a->q, a->q + 16, a->q + 8, a->q + 24);
                 acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, _mm256_set1_ps(a->scale)), acc[c]);
             }
@@ -172,7 +172,7 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_nested_n)(con
             }
             for (int c = 0; c < n; c++) {
                 const struct codes *a = s->codes + block * n + c;
-                __m256i sum = _mm256_set1_epi32(-68 * a->sum); /* half of 136 each */
+                __m256i sum = _mm256_set1_epi32(a->start);
                 sum = NAMED(dot_nibbles)(sum, w, a->q, a->q + 16, a->q + 8, a->q + 24);
                 acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, _mm256_set1_ps(a->scale)), acc[c]);
             }
@@ -239,4 +239,4 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_q4_k_n)(const
 FOR_EACH_WIDTH(V256, NAMED(strip_q4_k))
 
 #undef DOT_BYTES
-#undef BYTE_BIAS
+#undef IS_BIASED
