@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edge_specquant.native.kernel import (
+from edge_specquant.native.kernel.proof import (
     FORMATS,
     Weights,
     random_f16,

@@ -58,6 +58,8 @@ def _print(found: dict[str, Certificate]) -> None:
 def _verdict(each: Certificate) -> str:
     if not each.is_sound:
         return "FAILED: an argmax flipped where the top two logits were not close"
+    if each.is_exact:
+        return "exact: every width computes the same bits at any length, so a draft changes no greedy reply"
     if each.min_width == 1:
         return (
             "exact: every width computes the same bits, so a draft changes no greedy reply "

@@ -4,12 +4,14 @@ A kernel may add in another order when a batch is wider: a row's logits can depe
 and a greedy reply on how it was drafted. `certify` decodes the same tokens at every width and compares. Where all
 widths from some `min_width` on agree bit for bit, a run that never decodes narrower depends on model and prompt alone.
 Where they do not, near-ties below `near_tie` are the only rows that can flip; a strict run then decodes token by token.
+
+What was compared is a short text at some widths. A context may also know that nothing in it depends on width or length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,12 +35,16 @@ class WidthReport:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """min_width: all widths from it on agree bit for bit; None where there is none. near_tie: in logits."""
+    """min_width: all widths from it on agree bit for bit; None where there is none. near_tie: in logits.
+
+    is_exact: all widths agree, and by the way it computes the context says so of any width and any length.
+    """
 
     n_tokens: int
     min_width: int | None
     near_tie: float
     widths: tuple[WidthReport, ...]
+    is_exact: bool = False
 
     @property
     def is_sound(self) -> bool:
@@ -53,7 +59,8 @@ class Certificate:
     def from_dict(cls, plain: dict[str, Any]) -> Certificate:
         """From `as_dict`. Raises KeyError, TypeError on anything else."""
         widths = tuple(WidthReport(**report) for report in plain["widths"])
-        return cls(int(plain["n_tokens"]), plain["min_width"], float(plain["near_tie"]), widths)
+        is_exact = plain["is_exact"] is True
+        return cls(int(plain["n_tokens"]), plain["min_width"], float(plain["near_tie"]), widths, is_exact)
 
 
 def certify(context: Context, tokens: Sequence[int], widths: Iterable[int] = WIDTHS) -> Certificate:
@@ -64,7 +71,8 @@ def certify(context: Context, tokens: Sequence[int], widths: Iterable[int] = WID
     usable = [w for w in widths if w <= min(context.max_rows, context.n_batch, len(tokens))]
     rows = {width: _rows_at(context, tokens, width) for width in usable}
     context.clear()
-    return judge(rows)
+    judged = judge(rows)
+    return replace(judged, is_exact=judged.min_width == 1 and getattr(context, "is_exact", False))
 
 
 def judge(rows: dict[int, Logits]) -> Certificate:

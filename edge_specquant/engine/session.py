@@ -38,9 +38,9 @@ from .traces import TraceFile
 DEFAULT_N_DRAFT = 3
 ENTROPY_LONGEST = 16
 LOOKUP = "lookup"
-# The engine attends in another order for single tokens from 512 cells on, and for batches of 64 and more
-# (ggml-cpu/ops.cpp, ggml_compute_forward_flash_attn_ext_f16); a certificate on a short text sees neither. Cells come by
-# 256, so 512 are looked at from the 257th on. Prompts are read in whole strips of the kernel.
+# Where attention is the engine's, it goes in another order for single tokens from 512 cells on, and for batches of 64
+# and more (ggml-cpu/ops.cpp, ggml_compute_forward_flash_attn_ext_f16); a certificate on a short text sees neither.
+# Cells come by 256, so 512 are looked at from the 257th on. Prompts are read in whole strips of the kernel.
 _NARROWEST = 2
 _SINGLES_UNTIL = 256
 _STRICT_BATCH = 48
@@ -345,7 +345,11 @@ class Session:
         if not plan.speculation.strict:
             target.keep_widths(1, None)
             return plan
-        min_width = self._certificate(plan.target, model, target).min_width if model.can_truncate else None
+        certificate = self._certificate(plan.target, model, target)
+        if certificate.is_exact and model.can_truncate:
+            target.keep_widths(1, None)
+            return plan
+        min_width = certificate.min_width if model.can_truncate else None
         if min_width is not None:
             singles = _SINGLES_UNTIL if min_width == 1 else 0
             target.keep_widths(max(_NARROWEST, min_width), _STRICT_BATCH, any_width_until=singles)

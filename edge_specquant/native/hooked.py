@@ -28,6 +28,11 @@ class Hook(Protocol):
     callback: Any
     data: int | None
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether whatever was computed so far has the same bits at every width."""
+        ...
+
     def check(self) -> None:
         """Raises DecodeError when a product of the last decode was not done as it should."""
         ...
@@ -48,6 +53,11 @@ class HookedContext(NativeContext):
         except BaseException:
             hook.close()
             raise
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a token has the same bits at every width and beside any cells; False before the first decode."""
+        return self._hook.is_exact
 
     def _raise_for(self, code: int, n_past: int, n: int) -> None:
         """Called after every decode: also raises what the hook found."""

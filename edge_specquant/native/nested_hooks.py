@@ -6,19 +6,16 @@ weights works.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ContextError, DecodeError
+from ..errors import DecodeError
+from .compiled_hook import CompiledHook
 from .ggml_tensor import op_number
-from .hooked import custom_nodes
 from .kernel import Kernel
-from .library import engine
 from .nested_planes import (
     BASE_BLOCK_BYTES,
     GROUP_ROWS,
@@ -44,32 +41,26 @@ class PlaneFiles:
         return self._residual[plane.residual_offset : plane.residual_offset + plane.n_residual_bytes]
 
 
-class KernelHook:
+class KernelHook(CompiledHook):
     """The compiled way. Raises ContextError."""
 
     def __init__(self, kernel: Kernel, files: PlaneFiles) -> None:
-        self._library = library = kernel.library
+        library = kernel.library
         self._files = files  # the kernel reads the mapping: keep it
-        self._state = library.esq_new(len(files.planes), kernel.level, op_number("MUL_MAT"), op_number("GET_ROWS"))
-        if not self._state:
-            raise ContextError("no memory for the nested kernel's tables")
+        state = library.esq_new(len(files.planes), kernel.level, op_number("GET_ROWS"))
+        addresses = (library.esq_mul_mat_address(), library.esq_get_rows_address())
+        super().__init__(library, state, library.esq_callback, library.esq_free, addresses)
         for index, plane in enumerate(files.planes):
             sample = np.ascontiguousarray(files.base(plane)[:GROUP_ROWS, 0]).tobytes()
             address = files.residual(plane).ctypes.data
-            library.esq_set_weight(self._state, index, plane.name.encode(), plane.n_cols, plane.n_rows, address, sample)
-        addresses = (library.esq_mul_mat_address(), library.esq_get_rows_address())
-        op, *params = custom_nodes(addresses, self._state)
-        library.esq_set_template(self._state, op, *(array.ctypes.data for array in params))
-        kind: Any = engine().ggml_backend_sched_eval_callback
-        self.callback: Any = ctypes.cast(library.esq_callback, kind)
-        self.data: int | None = self._state
+            library.esq_set_weight(state, index, plane.name.encode(), plane.n_cols, plane.n_rows, address, sample)
+        library.esq_set_template(state, *(array.ctypes.data for array in self.params))
         self._all_seen = False
 
     def check(self) -> None:
         """Raises DecodeError naming how many products lacked their residual."""
+        super().check()
         library = self._library
-        if library.esq_n_failed(self._state):
-            raise DecodeError("no memory for the nested kernel's activations; try a smaller --ctx or another sibling")
         refused = library.esq_n_refused(self._state)
         unseen = 0 if self._all_seen else library.esq_n_unseen(self._state)
         if refused or unseen:
@@ -78,9 +69,3 @@ class KernelHook:
                 "never asked for; run with EDGE_SPECQUANT_KERNEL=0"
             )
         self._all_seen = True
-
-    def close(self) -> None:
-        """Frees the tables; twice is fine."""
-        state, self._state = self._state, None
-        if state:
-            self._library.esq_free(state)

@@ -38,6 +38,8 @@ class PlainHook:
         self.callback: Any = kind(self._called)
         self.data: int | None = None
 
+    is_exact = False
+
     def check(self) -> None:
         """Raises what went wrong inside the callback, or DecodeError when a weight was never asked for."""
         error, self._error = self._error, None

@@ -81,7 +81,8 @@ class Measured:
 
     def certificate(self, variant: str, model: Model, target: KVCache) -> Certificate:
         """Kept, or measured now on the target's own context, which is emptied for it."""
-        parts = (engine_key(), products_key(), self._options.n_threads, *_identity(self._family.variant(variant).path))
+        identity = _identity(self._family.variant(variant).path)
+        parts = (engine_key(), products_key(), self._options.n_threads, *self._kv_types(), *identity)
         digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:24]
         kept_in = config.cache_dir() / "certificates" / f"{digest}.json"
         if not kept_in.is_file():

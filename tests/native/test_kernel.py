@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from kernel_rig import LAYOUTS, MAKERS, columns, in_layout, seen
 
-from edge_specquant.native.kernel import (
-    FORMATS,
-    LEVELS,
-    kernel,
-    multiply,
-)
+from edge_specquant.native.kernel import LEVELS, kernel
+from edge_specquant.native.kernel.proof import FORMATS, multiply
 
 KERNEL = kernel()
 pytestmark = pytest.mark.skipif(isinstance(KERNEL, str), reason=str(KERNEL))

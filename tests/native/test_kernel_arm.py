@@ -15,7 +15,8 @@ import pytest
 from kernel_rig import LAYOUTS, MAKERS, columns, in_layout, seen
 
 from edge_specquant.native import kernel as package
-from edge_specquant.native.kernel import FORMATS, LEVELS, Weights, random_nested
+from edge_specquant.native.kernel import LEVELS
+from edge_specquant.native.kernel.proof import FORMATS, Weights, random_nested
 
 COMPILER = shutil.which("aarch64-linux-gnu-gcc")
 EMULATOR = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")

@@ -27,7 +27,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         pytest.skip("these products are left to the engine here")
     folder = tmp_path_factory.mktemp("tiny") / request.param
     folder.mkdir()
-    source = write_tiny_llama(folder / "f16.gguf", n_embd=256)
+    source = write_tiny_llama(folder / "f16.gguf", n_embd=256, n_padding_tokens=4)  # 392 rows: whole groups of eight
     if request.param == "F16":
         return source
     quantize(source, folder / "quantized.gguf", ftype=request.param, n_threads=1)
@@ -63,6 +63,33 @@ def test_however_many_threads_share_the_rows_nothing_is_lost(path: Path) -> None
     for n_threads in (3, 18):  # more than there are regions, too
         shared = _logits(path, use_kernel=True, widths=[5, 1, 34], params=replace(PARAMS, n_threads=n_threads))
         assert np.array_equal(shared, alone)
+
+
+def test_no_width_and_no_length_changes_a_bit(path: Path) -> None:
+    """From 512 cells on, and in batches of 64 and more, the engine's own attention does."""
+    params = replace(PARAMS, n_ctx=1024, n_batch=512)
+    tokens = TOKENS * 18
+    last: dict[str, np.ndarray] = {}
+    with NativeModel(path, use_extra_bufts=True) as model, model.context(params) as context:
+        for name, widths in {"singles": [1], "fives": [5], "a prompt": [512], "mixed": [3, 130, 1, 48]}.items():
+            context.clear()
+            rows, at, turn = [], 0, 0
+            while at < len(tokens):
+                chunk = tokens[at : at + widths[turn % len(widths)]]
+                rows.append(context.decode(chunk, at, 1)[0].copy())
+                at, turn = at + len(chunk), turn + 1
+            last[name] = rows[-1]
+        assert isinstance(context, HookedContext)
+        assert context.is_exact
+    assert all(np.array_equal(row, last["singles"]) for row in last.values())
+
+
+def test_a_cache_of_other_types_is_attended_by_the_engine(path: Path) -> None:
+    params = replace(PARAMS, type_k="q8_0", type_v="q8_0", flash_attention=True)
+    with NativeModel(path, use_extra_bufts=True) as model, model.context(params) as context:
+        context.decode(TOKENS[:8], 0)
+        assert isinstance(context, HookedContext)
+        assert not context.is_exact
 
 
 def test_without_the_kernel_the_context_is_the_engines_own(path: Path) -> None:

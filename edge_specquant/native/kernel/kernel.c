@@ -42,6 +42,61 @@
 #endif
 
 #include "products.h"
+#include "attention.h"
+
+/* -- what both users keep ------------------------------------------------------------------------------------------ */
+
+struct common {
+    int level;
+    int32_t op_mul_mat, op_mul_mat_id, op_attention, custom_op, attention_params[16];
+    int64_t n_taken;  /* nodes turned over to us; the engine keeps a graph it can use again */
+    int64_t n_left;   /* products and attentions left to the engine, where bits may depend on the width */
+    int64_t n_failed; /* out of memory while computing */
+    struct scratch scratch[MAX_THREADS];
+};
+
+static void run_attention(struct tensor *dst, int ith, int nth, void *user) {
+    struct common *common = user;
+    if (!attend_node(common->level, dst, ith, nth, &common->scratch[ith])) common->n_failed++;
+}
+
+EXPORT void *esq_attention_address(void) { return (void *)run_attention; }
+EXPORT int64_t esq_n_taken(const struct common *common) { return common->n_taken; }
+EXPORT int64_t esq_n_left(const struct common *common) { return common->n_left; }
+EXPORT int64_t esq_n_failed(const struct common *common) { return common->n_failed; }
+
+/* The numbers of the engine's operations, and what a custom node of it holds (ggml_custom_4d) for attention. */
+EXPORT void esq_set_ops(struct common *common, const int32_t ops[4], const int32_t *attention_params) {
+    common->op_mul_mat = ops[0];
+    common->op_mul_mat_id = ops[1];
+    common->op_attention = ops[2];
+    common->custom_op = ops[3];
+    memcpy(common->attention_params, attention_params, sizeof common->attention_params);
+}
+
+/* A node of attention becomes one of ours, which keeps its scale. */
+static void take_attention(struct tensor *node, struct common *common) {
+    const int32_t scale = node->op_params[0];
+    memcpy(node->op_params, common->attention_params, sizeof node->op_params);
+    node->op_params[SCALE] = scale;
+    node->op = common->custom_op;
+    common->n_taken++;
+}
+
+/* What both callbacks do about a node that is not a product. */
+static void look_at(struct tensor *node, struct common *common) {
+    if (node->op == common->custom_op) {
+        start_counting(node); /* a graph used again */
+    } else if (node->op == common->op_attention && is_plain_attention(node, common->level)) {
+        take_attention(node, common);
+    } else if (node->op == common->op_attention || node->op == common->op_mul_mat_id) {
+        common->n_left++;
+    }
+}
+
+static void free_common(struct common *common) {
+    for (int i = 0; i < MAX_THREADS; i++) free_scratch(&common->scratch[i]);
+}
 
 /* -- nested weights, known by name ------------------------------------------------------------------------------- */
 
@@ -52,15 +107,12 @@ struct bound {
 };
 
 struct nested {
+    struct common common;
     struct weight *weights;
     struct bound *table;
-    struct scratch scratch[MAX_THREADS];
     int64_t n_weights, n_slots;
-    int32_t op_mul_mat, op_get_rows;
-    int32_t custom_op, mul_mat_params[16], get_rows_params[16];
-    int level;
+    int32_t op_get_rows, mul_mat_params[16], get_rows_params[16];
     int64_t n_refused; /* products of nested weights that this kernel does not know how to do */
-    int64_t n_failed;  /* out of memory while computing */
 };
 
 static struct bound *slot_of(struct nested *nested, const struct tensor *tensor) {
@@ -95,7 +147,8 @@ static void run_mul_mat(struct tensor *dst, int ith, int nth, void *user) {
     const struct weight *weight = bound->weight;
     const struct strip s = {.layout = bound->layout, .residual = weight->residual, .n_cols = weight->n_cols,
                             .n_rows = weight->n_rows};
-    if (!multiply_node(FORMAT_NESTED, nested->level, s, dst, ith, nth, &nested->scratch[ith])) nested->n_failed++;
+    struct common *common = &nested->common;
+    if (!multiply_node(FORMAT_NESTED, common->level, s, dst, ith, nth, &common->scratch[ith])) common->n_failed++;
 }
 
 static void run_get_rows(struct tensor *dst, int ith, int nth, void *user) {
@@ -125,18 +178,24 @@ static void run_get_rows(struct tensor *dst, int ith, int nth, void *user) {
 /* ggml_backend_sched_eval_callback: rewrites nodes while being asked, wants none of their data. */
 EXPORT bool esq_callback(struct tensor *node, bool ask, void *user) {
     struct nested *nested = user;
-    if (ask && node->op == nested->custom_op) start_counting(node); /* a graph used again */
-    if (!ask || (node->op != nested->op_mul_mat && node->op != nested->op_get_rows)) return !ask;
+    struct common *common = &nested->common;
+    if (!ask) return true;
+    look_at(node, common);
+    if (node->op != common->op_mul_mat && node->op != nested->op_get_rows) return false;
+    bool product = node->op == common->op_mul_mat;
     struct bound *bound = bind(nested, node->src[0]);
-    if (!bound) return false;
-    bool product = node->op == nested->op_mul_mat;
+    if (!bound) {
+        common->n_left += product;
+        return false;
+    }
     bool known = bound->layout >= 0 && node->src[0]->type == TYPE_Q4_0 && is_plain(node) && node->src[1]->type == (product ? TYPE_F32 : TYPE_I32);
     if (!known) {
         nested->n_refused++;
         return false;
     }
     memcpy(node->op_params, product ? nested->mul_mat_params : nested->get_rows_params, sizeof node->op_params);
-    node->op = nested->custom_op;
+    node->op = common->custom_op;
+    common->n_taken++;
     return false;
 }
 
@@ -146,7 +205,7 @@ EXPORT void *esq_mul_mat_address(void) { return (void *)run_mul_mat; }
 EXPORT void *esq_get_rows_address(void) { return (void *)run_get_rows; }
 
 /* Weights are named in ascending order of their names, so that they are found by bisection. NULL for want of memory. */
-EXPORT struct nested *esq_new(int64_t n_weights, int level, int32_t op_mul_mat, int32_t op_get_rows) {
+EXPORT struct nested *esq_new(int64_t n_weights, int level, int32_t op_get_rows) {
     struct nested *nested = calloc(1, sizeof *nested);
     if (!nested) return NULL;
     nested->n_slots = 16;
@@ -154,8 +213,7 @@ EXPORT struct nested *esq_new(int64_t n_weights, int level, int32_t op_mul_mat, 
     nested->weights = calloc((size_t)n_weights + 1, sizeof(struct weight));
     nested->table = calloc((size_t)nested->n_slots, sizeof(struct bound));
     nested->n_weights = n_weights;
-    nested->level = level;
-    nested->op_mul_mat = op_mul_mat;
+    nested->common.level = level;
     nested->op_get_rows = op_get_rows;
     if (nested->weights && nested->table) return nested;
     free(nested->weights);
@@ -174,16 +232,13 @@ EXPORT void esq_set_weight(struct nested *nested, int64_t index, const char *nam
     memcpy(weight->sample, sample, (size_t)(n_rows < GROUP ? n_rows : GROUP) * BLOCK_BYTES);
 }
 
-/* What a custom node of the engine holds (ggml_custom_4d), for products and for embeddings. */
-EXPORT void esq_set_template(struct nested *nested, int32_t op, const int32_t *mul_mat_params,
-                             const int32_t *get_rows_params) {
-    nested->custom_op = op;
+/* What a custom node of the engine holds, for products and for embeddings. */
+EXPORT void esq_set_template(struct nested *nested, const int32_t *mul_mat_params, const int32_t *get_rows_params) {
     memcpy(nested->mul_mat_params, mul_mat_params, sizeof nested->mul_mat_params);
     memcpy(nested->get_rows_params, get_rows_params, sizeof nested->get_rows_params);
 }
 
 EXPORT int64_t esq_n_refused(const struct nested *nested) { return nested->n_refused; }
-EXPORT int64_t esq_n_failed(const struct nested *nested) { return nested->n_failed; }
 
 EXPORT int64_t esq_n_unseen(const struct nested *nested) {
     int64_t n = 0;
@@ -193,7 +248,7 @@ EXPORT int64_t esq_n_unseen(const struct nested *nested) {
 
 EXPORT void esq_free(struct nested *nested) {
     if (!nested) return;
-    for (int i = 0; i < MAX_THREADS; i++) free_scratch(&nested->scratch[i]);
+    free_common(&nested->common);
     free(nested->weights);
     free(nested->table);
     free(nested);
@@ -205,12 +260,10 @@ typedef bool (*is_host_fn)(void *buffer);
 typedef const char *(*name_fn)(void *buffer);
 
 struct plain {
-    struct scratch scratch[MAX_THREADS];
-    int32_t op_none, op_mul_mat, custom_op, params[16];
-    int level;
+    struct common common;
+    int32_t op_none, params[16];
     is_host_fn is_host;   /* ggml_backend_buffer_is_host */
     name_fn name_of;      /* ggml_backend_buffer_name */
-    int64_t n_taken, n_failed;
 };
 
 /* An ordinary format: the engine's type, and how many weights how many bytes hold. */
@@ -239,8 +292,9 @@ static void run_plain(struct tensor *dst, int ith, int nth, void *user) {
     const struct tensor *weight = dst->src[0];
     const struct strip s = {.layout = weight->extra ? LAYOUT_8X8 : LAYOUT_ROWS,
                             .n_cols = weight->ne[0], .n_rows = weight->ne[1]};
-    if (!multiply_node(format_of(weight->type), plain->level, s, dst, ith, nth, &plain->scratch[ith]))
-        plain->n_failed++;
+    struct common *common = &plain->common;
+    if (!multiply_node(format_of(weight->type), common->level, s, dst, ith, nth, &common->scratch[ith]))
+        common->n_failed++;
 }
 
 /* Whole rows, one after another, as a file has them or as the engine repacks them on x86; not the cache's. */
@@ -257,12 +311,16 @@ static bool is_known(const struct plain *plain, const struct tensor *weight) {
 /* ggml_backend_sched_eval_callback, as above; a product it does not know is left to the engine. */
 EXPORT bool esq_plain_callback(struct tensor *node, bool ask, void *user) {
     struct plain *plain = user;
-    if (ask && node->op == plain->custom_op) start_counting(node); /* a graph used again */
-    if (!ask || node->op != plain->op_mul_mat) return !ask;
+    struct common *common = &plain->common;
+    if (!ask) return true;
+    look_at(node, common);
+    if (node->op != common->op_mul_mat) return false;
     if (node->src[1]->type == TYPE_F32 && is_plain(node) && is_known(plain, node->src[0])) {
         memcpy(node->op_params, plain->params, sizeof node->op_params);
-        node->op = plain->custom_op;
-        plain->n_taken++;
+        node->op = common->custom_op;
+        common->n_taken++;
+    } else {
+        common->n_left++;
     }
     return false;
 }
@@ -270,28 +328,23 @@ EXPORT bool esq_plain_callback(struct tensor *node, bool ask, void *user) {
 EXPORT void *esq_plain_address(void) { return (void *)run_plain; }
 
 /* NULL: no memory. */
-EXPORT struct plain *esq_plain_new(int level, int32_t op_none, int32_t op_mul_mat, is_host_fn is_host,
-                                   name_fn name_of) {
+EXPORT struct plain *esq_plain_new(int level, int32_t op_none, is_host_fn is_host, name_fn name_of) {
     struct plain *plain = calloc(1, sizeof *plain);
     if (!plain) return NULL;
-    plain->level = level;
+    plain->common.level = level;
     plain->op_none = op_none;
-    plain->op_mul_mat = op_mul_mat;
     plain->is_host = is_host;
     plain->name_of = name_of;
     return plain;
 }
 
-EXPORT void esq_plain_set_template(struct plain *plain, int32_t op, const int32_t *params) {
-    plain->custom_op = op;
+EXPORT void esq_plain_set_template(struct plain *plain, const int32_t *params) {
     memcpy(plain->params, params, sizeof plain->params);
 }
 
-EXPORT int64_t esq_plain_n_taken(const struct plain *plain) { return plain->n_taken; }
-EXPORT int64_t esq_plain_n_failed(const struct plain *plain) { return plain->n_failed; }
 
 EXPORT void esq_plain_free(struct plain *plain) {
     if (!plain) return;
-    for (int i = 0; i < MAX_THREADS; i++) free_scratch(&plain->scratch[i]);
+    free_common(&plain->common);
     free(plain);
 }

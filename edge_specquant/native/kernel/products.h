@@ -57,24 +57,30 @@ static strip_fn strip_of(int format, int level) {
 /* How much too large a format's weights are where they are multiplied as unsigned bytes (Q4_K's are unsigned). */
 static const int bias_of[N_FORMATS] = {136, 128, 0, 0, 8};
 
-/* Activations of up to TILE columns; grows when it must. */
+/* One thread's working memory, for whatever node it is at; grows when it must. */
 struct scratch {
-    int64_t max_cols;
-    struct codes *codes;
+    size_t n_bytes;
+    void *room;
 };
 
 static void free_scratch(struct scratch *scratch) {
-    free(scratch->codes);
+    free(scratch->room);
     memset(scratch, 0, sizeof *scratch);
 }
 
-static bool make_scratch(struct scratch *scratch, int64_t n_cols) {
-    if (scratch->max_cols >= n_cols) return true;
+/* NULL: no memory. */
+static void *make_room(struct scratch *scratch, size_t n_bytes) {
+    if (scratch->n_bytes >= n_bytes) return scratch->room;
     free_scratch(scratch);
-    scratch->codes = aligned_alloc(64, (sizeof(struct codes) * (size_t)(TILE * n_blocks(n_cols)) + 63) / 64 * 64);
-    if (!scratch->codes) return false;
-    scratch->max_cols = n_cols;
-    return true;
+    n_bytes = (n_bytes + LINE - 1) / LINE * LINE;
+    scratch->room = aligned_alloc(LINE, n_bytes);
+    if (scratch->room) scratch->n_bytes = n_bytes;
+    return scratch->room;
+}
+
+/* Room for the activations of up to TILE columns. */
+static struct codes *room_for_codes(struct scratch *scratch, int64_t n_cols) {
+    return make_room(scratch, sizeof(struct codes) * (size_t)(TILE * n_blocks(n_cols)));
 }
 
 /* A product under way: y[c * y_stride + row], columns of x as s.x has them. */
@@ -84,7 +90,7 @@ struct product {
     struct strip s;
     float *y;
     int64_t y_stride;
-    struct scratch *scratch;
+    struct codes *codes; /* of the tile under way */
 };
 
 /* Up to TILE columns from `first` on as 8-bit codes, where the format wants them. */
@@ -94,7 +100,7 @@ static void take_columns(const struct product *p, int64_t first, int64_t width) 
     for (int64_t c = 0; c < width; c++) {
         const int64_t strip = c / STRIP * STRIP, n = width - strip < STRIP ? width - strip : STRIP;
         quantize_column(p->s.x + (first + c) * p->s.x_stride, p->s.n_cols, bias_of[p->format],
-                        p->scratch->codes + strip * blocks + c - strip, n);
+                        p->codes + strip * blocks + c - strip, n);
     }
 }
 
@@ -107,7 +113,7 @@ static void multiply_groups(const struct product *p, int64_t first, int64_t widt
         for (int64_t c = 0; c < width; c += STRIP) {
             const int n = width - c < STRIP ? (int)(width - c) : STRIP;
             float out[STRIP * GROUP];
-            s.codes = p->scratch->codes + c * blocks;
+            s.codes = p->codes + c * blocks;
             s.x = p->s.x + (first + c) * s.x_stride;
             p->strip(&s, group, n, out);
             for (int i = 0; i < n; i++)
@@ -133,8 +139,8 @@ EXPORT bool esq_multiply(int format, int level, int layout, const uint8_t *base,
     const struct product p = {format, strip_of(format, level),
                               {.layout = layout, .base = base, .residual = residual, .n_cols = n_cols,
                                .n_rows = n_rows, .x = x, .x_stride = n_cols},
-                              y, n_rows, &scratch};
-    const bool ready = make_scratch(&scratch, n_cols);
+                              y, n_rows, room_for_codes(&scratch, n_cols)};
+    const bool ready = p.codes != NULL;
     if (ready) multiply(&p, 0, n, 0, (n_rows + GROUP - 1) / GROUP);
     free_scratch(&scratch);
     return ready;
@@ -168,12 +174,13 @@ static bool multiply_node(int format, int level, struct strip s, struct tensor *
                           struct scratch *scratch) {
     const struct tensor *input = dst->src[1];
     const int64_t n = input->ne[1], groups = (s.n_rows + GROUP - 1) / GROUP;
-    if (!make_scratch(scratch, s.n_cols)) return false;
+    struct codes *codes = room_for_codes(scratch, s.n_cols);
+    if (!codes) return false;
     s.base = dst->src[0]->data;
     s.x = (const float *)input->data;
     s.x_stride = (int64_t)(input->nb[1] / sizeof(float));
     const struct product p = {format, strip_of(format, level), s, (float *)dst->data,
-                              (int64_t)(dst->nb[1] / sizeof(float)), scratch};
+                              (int64_t)(dst->nb[1] / sizeof(float)), codes};
     if (n >= (int64_t)TILE * nth) {
         multiply(&p, n * ith / nth, n * (ith + 1) / nth, 0, groups);
     } else if (n > TILE) {
