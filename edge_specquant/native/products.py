@@ -41,9 +41,9 @@ def fast_products() -> ProductsHook | None:
     return ProductsHook(faster) if faster else None
 
 
-def products_key() -> str:
+def products_key(*, use_kernel: bool = True) -> str:
     """Names whose products are computed, for caches of measurements and for records: the kernel's or the engine's."""
-    faster = _faster_kernel()
+    faster = _faster_kernel() if use_kernel else None
     return f"kernel {faster.name} {faster.version}" if faster else ENGINES_OWN
 
 

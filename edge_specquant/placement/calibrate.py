@@ -91,10 +91,12 @@ def calibrate_quickly(context: Context, budget_s: float) -> Calibration:
     return Calibration(curve, curve, is_quick=True)
 
 
-def kept_path(model: Path, n_threads: int, n_gpu_layers: int, kv_types: str = "f16/f16") -> Path:
+def kept_path(
+    model: Path, n_threads: int, n_gpu_layers: int, kv_types: str = "f16/f16", *, use_kernel: bool = True
+) -> Path:
     """Where this machine keeps the curves of this file. Raises OSError for a file that is not there."""
     stat = model.stat()
-    machine = (engine_key(), products_key(), n_threads, n_gpu_layers, kv_types)
+    machine = (engine_key(), products_key(use_kernel=use_kernel), n_threads, n_gpu_layers, kv_types)
     file = (model.name, stat.st_size, stat.st_mtime_ns)
     digest = hashlib.sha256("\0".join(map(str, machine + file)).encode()).hexdigest()[:24]
     return config.cache_dir() / "calibration" / f"{digest}.json"

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_WORTH_PADDING = 0.95  # of the narrower forward's time: what a wider one may cost at most, since measurements stray
+
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
@@ -28,11 +30,11 @@ class CostCurve:
         return max(_between(self.depths, rows, n_past), min(rows) * 0.5)
 
     def cheapest_width(self, width: int) -> int:
-        """The measured width at or above this one that costs least (the width itself on a tie or beyond the curve)."""
+        """The measured width at or above this one that costs least, if by more than measurements stray; else the width."""
         best, best_s = width, self.decode_s(width)
         for wider in self.widths[bisect_left(self.widths, width) :]:
             seconds = self.decode_s(wider)
-            if seconds < best_s * 0.99:
+            if seconds < best_s * _WORTH_PADDING:
                 best, best_s = wider, seconds
         return best
 

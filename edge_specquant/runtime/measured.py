@@ -82,7 +82,13 @@ class Measured:
     def certificate(self, variant: str, model: Model, target: KVCache) -> Certificate:
         """Kept, or measured now on the target's own context, which is emptied for it."""
         identity = _identity(self._family.variant(variant).path)
-        parts = (engine_key(), products_key(), self._options.n_threads, *self._kv_types(), *identity)
+        parts = (
+            engine_key(),
+            products_key(use_kernel=self._options.use_kernel),
+            self._options.n_threads,
+            *self._kv_types(),
+            *identity,
+        )
         digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:24]
         kept_in = config.cache_dir() / "certificates" / f"{digest}.json"
         if not kept_in.is_file():
@@ -92,7 +98,8 @@ class Measured:
     def path(self, variant: str) -> Path:
         """Where the variant's calibration is kept."""
         path = self._family.variant(variant).path
-        return kept_path(path, self._options.n_threads, self._layers(variant), "/".join(self._kv_types()))
+        kv_types, use_kernel = "/".join(self._kv_types()), self._options.use_kernel
+        return kept_path(path, self._options.n_threads, self._layers(variant), kv_types, use_kernel=use_kernel)
 
 
 def _identity(path: Path) -> tuple[str, int, int]:

@@ -64,6 +64,7 @@ collect_the_rest() {
     for part in edge_specquant models pyproject.toml README.md LICENSE MANIFEST.in; do
         run cp -R "$ROOT/$part" "$scratch/source/"
     done
+    run python3 "$scratch/source/edge_specquant/native/kernel/compile.py" # most machines there have no compiler
     run rm -f "$into"/edge_specquant-*.whl
     run "$python" -m pip wheel --prefer-binary --find-links "$into" --only-binary llama-cpp-python -w "$into" \
         "$scratch/source${extras:+[$extras]}"

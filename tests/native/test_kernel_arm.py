@@ -15,7 +15,7 @@ import pytest
 from kernel_rig import LAYOUTS, MAKERS, columns, in_layout, seen
 
 from edge_specquant.native import kernel as package
-from edge_specquant.native.kernel import LEVELS
+from edge_specquant.native.kernel import LEVELS, compile
 from edge_specquant.native.kernel.proof import FORMATS, Weights, random_nested
 
 COMPILER = shutil.which("aarch64-linux-gnu-gcc")
@@ -51,7 +51,7 @@ def compiled(folder: Path, march: str) -> Path:
     source, program = folder / "main.c", folder / march
     source.write_text(PROGRAM, encoding="utf-8")
     here = Path(package.__file__).parent
-    flags = ["-O3", "-static", "-std=gnu11", f"-I{here}", *package._MATH_FLAGS, f"-march={march}"]
+    flags = ["-O3", "-static", "-std=gnu11", f"-I{here}", *compile._MATH_FLAGS, f"-march={march}"]
     done = subprocess.run(
         [str(COMPILER), *flags, str(source), "-o", str(program), "-lm"], capture_output=True, text=True
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_specquant.native.model import NativeModel
+from edge_specquant.native.products import ENGINES_OWN, products_key
 from edge_specquant.native.protocol import ContextParams
 from edge_specquant.placement.calibrate import (
     Calibration,
@@ -40,6 +41,8 @@ def test_a_stalled_measurement_promises_nothing_for_free() -> None:
 
 def test_the_cheapest_width_is_at_or_above() -> None:
     assert [FOURS.cheapest_width(w) for w in (1, 2, 3, 4, 5, 8, 20)] == [1, 4, 4, 4, 5, 8, 20]
+    strayed = CostCurve((1, 2, 3), (0,), ((1.0, 1.1, 0.96),))
+    assert [strayed.cheapest_width(w) for w in (1, 2)] == [1, 3]
 
 
 def test_json_round_trip_and_rubbish() -> None:
@@ -67,4 +70,6 @@ def test_real_measurements_are_positive_kept_and_leave_the_context_empty(tiny_gg
     path.write_text("{}", encoding="utf-8")
     assert read_kept(path) is None
     assert kept_path(tiny_gguf, 2, 0) != path
+    if products_key() != ENGINES_OWN:
+        assert kept_path(tiny_gguf, 1, 0, use_kernel=False) != path
     assert isinstance(quick, Calibration)

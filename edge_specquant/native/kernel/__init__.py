@@ -1,4 +1,4 @@
-"""The compiled kernel of matrix products: built once where a C compiler is, proven against numpy, else not there.
+"""The compiled kernel of products and attention: built once where a C compiler is, or ahead, and proven against numpy.
 
 Takes nothing, gives a loaded library or the reason why there is none. Knows nothing of models.
 """
@@ -9,9 +9,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import shlex
-import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +16,15 @@ from typing import Any
 
 from ... import config
 from ..selftest import engine_key
+from .compile import AHEAD, compile_into, compiler, source_text
 from .proof import is_right
 
 LEVELS = ("plain C", "AVX2", "AVX-512 VNNI", "SDOT", "AVX-VNNI", "AVX-VNNI as AVX-512 encodes it")
-_PREFIX = "products-"
-_FLAGS = ("-O3", "-shared", "-fPIC", "-std=gnu11", "-fvisibility=hidden")
-_MATH_FLAGS = ("-fno-math-errno", "-ffinite-math-only", "-fno-signed-zeros", "-fno-trapping-math", "-ffp-contract=off")
-_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The loaded library, the instruction set it will use, and a hash of its source and compiler."""
+    """The loaded library, the instruction set it will use, and a hash of its bytes."""
 
     library: Any
     level: int
@@ -56,57 +50,35 @@ def kernel() -> Kernel | str:
         library = _declared(ctypes.CDLL(str(built)))
     except OSError as error:
         return f"the kernel cannot be loaded: {error}"
+    except AttributeError:
+        return "the kernel in this package is of another version; install the package again"
     level = library.esq_best_level()
     if level == 0:  # plain C is a reference, far behind the engine's own products
         return "the kernel has no code for this processor's instruction sets; the engine's own products are taken"
     if not is_right(library, level):
         return f"the kernel ({LEVELS[level]}) computes wrongly when compiled on this machine"
-    return Kernel(library, level, built.stem.removeprefix(_PREFIX)[:8])
+    return Kernel(library, level, hashlib.sha256(built.read_bytes()).hexdigest()[:8])
 
 
 def _build() -> Path | str:
     """The compiled library, from the cache when source, compiler and processor are those it was built for."""
-    compiler = _compiler()
-    if compiler is None:
+    command = compiler()
+    if command is None and AHEAD.is_file():
+        return AHEAD
+    if command is None:
         return "there is no C compiler here (gcc or clang), so the engine's own products are taken"
-    source = Path(__file__).with_name("kernel.c")
     try:
-        text = b"".join(path.read_bytes() for path in sorted(source.parent.glob("*.[ch]")))
+        parts = (source_text(), " ".join(command).encode(), engine_key().encode())
     except OSError as error:
         return f"the kernel's source is missing: {error}"
-    key = hashlib.sha256(b"\0".join((text, " ".join(compiler).encode(), engine_key().encode()))).hexdigest()[:24]
-    target = config.cache_dir() / "kernels" / f"{_PREFIX}{key}.so"
-    return target if target.is_file() else _compile(compiler, source, target)
-
-
-def _compile(compiler: list[str], source: Path, target: Path) -> Path | str:
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    reason = "no attempt"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        for native in ("-march=native", "-mcpu=native", ""):  # clang on ARM knows only the second
-            flags = (*_FLAGS, *_MATH_FLAGS, *filter(None, (native,)))
-            command = [*compiler, *flags, str(source), "-o", str(partial), "-lm"]
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=False
-            )
-            if done.returncode == 0:
-                partial.replace(target)
-                return target
-            reason = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"])[-1]
-        return f"the kernel could not be compiled: {reason}"
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the kernel could not be compiled: {error}"
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _compiler() -> list[str] | None:
-    named = os.environ.get("CC")
-    if named:
-        return shlex.split(named)
-    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    return None if found is None else [found]
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
+    target = config.cache_dir() / "kernels" / f"products-{key}.so"
+    if target.is_file():
+        return target
+    failed = compile_into(target, command)
+    if failed is None:
+        return target
+    return AHEAD if AHEAD.is_file() else failed
 
 
 def _declared(library: Any) -> Any:
