@@ -30,7 +30,7 @@ class CostCurve:
         return max(_between(self.depths, rows, n_past), min(rows) * 0.5)
 
     def cheapest_width(self, width: int) -> int:
-        """The measured width at or above this one that costs least, if by more than measurements stray; else the width."""
+        """The measured width at or above this one that costs least, if clearly less than this one does."""
         best, best_s = width, self.decode_s(width)
         for wider in self.widths[bisect_left(self.widths, width) :]:
             seconds = self.decode_s(wider)
