@@ -3,8 +3,8 @@
 The engine's products unpack every weight again for every column or two, and its attention reads the cache again for
 every query, so that four columns cost two to three times one column (docs/kernel.md has the figures). The kernel does
 either once for all columns of a strip. It takes the products of F16, Q8_0, Q4_0 and Q4_K weights and attention over
-half floats, and leaves the rest to the engine. A column's sums are the same bits at every width, so that the width of a
-verification cannot change a reply.
+half floats and Q8_0, and leaves the rest to the engine. A column's sums are the same bits at every width, so that the
+width of a verification cannot change a reply.
 """
 
 from __future__ import annotations

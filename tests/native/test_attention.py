@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_specquant.native.kernel import LEVELS, kernel
-from edge_specquant.native.kernel.proof import attend, attention
+from edge_specquant.native.kernel.proof import as_q8_0, attend, attention
 
 KERNEL = kernel()
 pytestmark = pytest.mark.skipif(isinstance(KERNEL, str), reason=str(KERNEL))
@@ -47,6 +47,21 @@ def _attend(level: int, case: Case, n_threads: int = 1) -> np.ndarray:
 @pytest.mark.parametrize("level", HERE, ids=LEVELS.__getitem__)
 def test_it_is_numpys(level: int, case: Case) -> None:
     assert np.abs(_attend(level, case) - attention(*case)).max() < 2e-6
+
+
+@pytest.mark.parametrize("case", [shape for shape in SHAPES.values() if shape[3] % 32 == 0], indirect=True)
+@pytest.mark.parametrize("quantized", ["keys", "values", "both"])
+@pytest.mark.parametrize("level", HERE, ids=LEVELS.__getitem__)
+def test_a_quantized_cache_counts_as_what_its_blocks_stand_for(level: int, case: Case, quantized: str) -> None:
+    q, k, v, mask, scale = case
+    (packed_k, exact_k), (packed_v, exact_v) = as_q8_0(k), as_q8_0(v)
+    if quantized == "keys":
+        packed_v, exact_v = v, v
+    elif quantized == "values":
+        packed_k, exact_k = k, k
+    found = _attend(level, (q, packed_k, packed_v, mask, scale))
+    assert np.abs(found - attention(q, exact_k, exact_v, mask, scale)).max() < 2e-6
+    assert np.array_equal(_attend(level, (q[:1], packed_k, packed_v, mask[:1], scale)), found[:1])
 
 
 @pytest.mark.parametrize("level", HERE, ids=LEVELS.__getitem__)

@@ -84,12 +84,13 @@ def test_no_width_and_no_length_changes_a_bit(path: Path) -> None:
     assert all(np.array_equal(row, last["singles"]) for row in last.values())
 
 
-def test_a_cache_of_other_types_is_attended_by_the_engine(path: Path) -> None:
-    params = replace(PARAMS, type_k="q8_0", type_v="q8_0", flash_attention=True)
+@pytest.mark.parametrize(("kv_type", "is_exact"), [("q8_0", True), ("q4_0", False)])
+def test_a_cache_of_other_types_is_attended_by_the_engine(path: Path, kv_type: str, is_exact: bool) -> None:
+    params = replace(PARAMS, type_k=kv_type, type_v=kv_type, flash_attention=True)
     with NativeModel(path, use_extra_bufts=True) as model, model.context(params) as context:
         context.decode(TOKENS[:8], 0)
         assert isinstance(context, HookedContext)
-        assert not context.is_exact
+        assert context.is_exact == is_exact
 
 
 def test_without_the_kernel_the_context_is_the_engines_own(path: Path) -> None:

@@ -32,13 +32,24 @@ TARGET static inline float NAMED(largest)(VEC value) {
     return largest;
 }
 
+/* WIDE numbers of a row of the cache from `column` on: halves, or Q8_0 blocks of a scale and 32 codes. */
+TARGET static inline __attribute__((always_inline)) VEC NAMED(load)(const uint8_t *row, int64_t column,
+                                                                    const bool is_q8) {
+    if (!is_q8) return LOAD_HALVES(row + 2 * column);
+    const uint8_t *block = row + column / BLOCK * Q8_BYTES;
+    uint16_t half;
+    memcpy(&half, block, sizeof half);
+    return MUL(LOAD_CODES(block + 2 + column % BLOCK), ALL(_cvtsh_ss(half)));
+}
+
 #if WIDE == 16
 
-/* WIDE rows x WIDE halves, `stride` bytes apart -> WIDE columns of floats. */
-TARGET static inline __attribute__((always_inline)) void NAMED(turn)(const uint8_t *from, size_t stride, float *to) {
+/* WIDE rows x WIDE columns of the cache, turned. */
+TARGET static inline __attribute__((always_inline)) void NAMED(turn)(const uint8_t *rows, size_t stride, int64_t column,
+                                                                     const bool is_q8, float *to) {
     __m512 a[16], b[16];
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) a[i] = LOAD_HALVES(from + (size_t)i * stride);
+    for (int i = 0; i < 16; i++) a[i] = NAMED(load)(rows + (size_t)i * stride, column, is_q8);
 #pragma GCC unroll 8
     for (int i = 0; i < 16; i += 2) {
         b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
@@ -67,10 +78,11 @@ TARGET static inline __attribute__((always_inline)) void NAMED(turn)(const uint8
 
 #else
 
-TARGET static inline __attribute__((always_inline)) void NAMED(turn)(const uint8_t *from, size_t stride, float *to) {
+TARGET static inline __attribute__((always_inline)) void NAMED(turn)(const uint8_t *rows, size_t stride, int64_t column,
+                                                                     const bool is_q8, float *to) {
     __m256 a[8], b[8];
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) a[i] = LOAD_HALVES(from + (size_t)i * stride);
+    for (int i = 0; i < 8; i++) a[i] = NAMED(load)(rows + (size_t)i * stride, column, is_q8);
 #pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2) {
         b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
@@ -113,8 +125,9 @@ TARGET static inline __attribute__((always_inline)) void NAMED(score_n)(const st
 
 /* To n queries' sums: 2 x WIDE columns of the values of blocks [first, last), weighted. */
 TARGET static inline __attribute__((always_inline)) void NAMED(weigh_n)(const struct attention *a, const uint8_t *values,
-                                                                        int64_t first, int64_t last,
-                                                                        const float *weights, const int n, float *out) {
+                                                                        int64_t column, int64_t first, int64_t last,
+                                                                        const float *weights, const bool is_q8,
+                                                                        const int n, float *out) {
     const int64_t n_values = a->v->ne[0];
     const size_t step = a->v->nb[1];
     VEC low[AT_ONCE], high[AT_ONCE];
@@ -126,9 +139,9 @@ TARGET static inline __attribute__((always_inline)) void NAMED(weigh_n)(const st
         const uint8_t *block = values + (size_t)a->blocks[b] * WIDE * step;
         for (uint32_t rest = a->in_use[b]; rest; rest &= rest - 1) {
             const int cell = __builtin_ctz(rest);
-            const uint8_t *from = block + (size_t)cell * step;
-            const VEC value0 = LOAD_HALVES(from), value1 = LOAD_HALVES(from + 2 * WIDE);
-            _mm_prefetch((const char *)from + VALUES_AHEAD * step, _MM_HINT_T1);
+            const uint8_t *row = block + (size_t)cell * step;
+            const VEC value0 = NAMED(load)(row, column, is_q8), value1 = NAMED(load)(row, column + WIDE, is_q8);
+            _mm_prefetch((const char *)row + VALUES_AHEAD * step + column * (is_q8 ? 1 : 2), _MM_HINT_T1);
             for (int r = 0; r < n; r++) {
                 const VEC weight = ALL(weights[(b * AT_ONCE + r) * WIDE + cell]);
                 low[r] = FMA(value0, weight, low[r]);
@@ -159,9 +172,13 @@ TARGET static void NAMED(score)(const struct attention *a, const float *queries,
     BY_COUNT(score_n, n, a, queries)
 }
 
-TARGET static void NAMED(weigh)(const struct attention *a, const uint8_t *values, int64_t first, int64_t last,
-                                const float *weights, int n, float *out) {
-    BY_COUNT(weigh_n, n, a, values, first, last, weights)
+TARGET static void NAMED(weigh)(const struct attention *a, const uint8_t *values, int64_t column, int64_t first,
+                                int64_t last, const float *weights, int n, float *out) {
+    if (a->v->type == TYPE_F16) {
+        BY_COUNT(weigh_n, n, a, values, column, first, last, weights, false)
+    } else {
+        BY_COUNT(weigh_n, n, a, values, column, first, last, weights, true)
+    }
 }
 
 #undef BY_COUNT
@@ -171,6 +188,8 @@ TARGET static int64_t NAMED(score_all)(const struct attention *a, int64_t stream
                                        VEC highest[ROWS]) {
     const int64_t n_size = a->k->ne[0], n_cells = a->k->ne[1];
     const size_t step = a->k->nb[1];
+    const bool is_q8 = a->k->type == TYPE_Q8_0;
+    const int64_t n_bytes = is_q8 ? n_size / BLOCK * Q8_BYTES : 2 * n_size;
     const uint8_t *keys = a->k->data + (size_t)stream * a->k->nb[3] + (size_t)kv_head * a->k->nb[2];
     const uint8_t *masks[ROWS];
     int64_t n_blocks = 0;
@@ -184,9 +203,13 @@ TARGET static int64_t NAMED(score_all)(const struct attention *a, int64_t stream
             if (r == 0 || masks[r] != masks[r - 1]) in_use |= ABOVE(LOAD_HALVES(masks[r] + 2 * cell), ALL(NOTHING));
         if (!in_use) continue;
         for (int i = 0; i < WIDE; i++)
-            for (int64_t at = 0; at < 2 * n_size; at += LINE)
+            for (int64_t at = 0; at < n_bytes; at += LINE)
                 _mm_prefetch((const char *)keys + (KEYS_AHEAD + i) * step + at, _MM_HINT_T1);
-        for (int64_t d = 0; d < n_size; d += WIDE) NAMED(turn)(keys + 2 * d, step, a->turned + d * WIDE);
+        for (int64_t d = 0; d < n_size; d += WIDE)
+            if (is_q8)
+                NAMED(turn)(keys, step, d, true, a->turned + d * WIDE);
+            else
+                NAMED(turn)(keys, step, d, false, a->turned + d * WIDE);
         for (int r = 0; r < n; r += AT_ONCE) {
             const int now = n - r < AT_ONCE ? n - r : AT_ONCE;
             float *scores = NAMED(scores)(a, r) + n_blocks * AT_ONCE * WIDE;
@@ -232,7 +255,7 @@ TARGET static void NAMED(attend)(const struct attention *a, int64_t stream, int6
         const int64_t last_block = n_blocks - first_block < TOGETHER ? n_blocks : first_block + TOGETHER;
         for (int64_t d = 0; d < n_values; d += 2 * WIDE)
             for (int r = 0; r < n; r += WEIGHED_AT_ONCE)
-                NAMED(weigh)(a, values + 2 * d, first_block, last_block, NAMED(scores)(a, r),
+                NAMED(weigh)(a, values, d, first_block, last_block, NAMED(scores)(a, r),
                              n - r < WEIGHED_AT_ONCE ? n - r : WEIGHED_AT_ONCE, a->sums + r * n_values + d);
     }
     for (int r = 0; r < n; r++) {

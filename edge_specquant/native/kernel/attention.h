@@ -1,4 +1,4 @@
-/* Attention over a cache of half floats: softmax(scale * q K + mask) V, as the engine's FLASH_ATTN_EXT node asks for it.
+/* Attention over a cache of half floats or Q8_0 blocks: softmax(scale * q K + mask) V, as the engine's FLASH_ATTN_EXT node asks for it.
  *
  * The engine goes through the cache once for each query; here up to ROWS queries that meet the same head of the cache go
  * through it together. A query's sums have the same order whichever others are beside it and however many cells follow.
@@ -51,6 +51,7 @@ static inline float *output_of(const struct attention *a, int64_t stream, int64_
 #define LOAD(from) _mm512_loadu_ps(from)
 #define STORE(to, value) _mm512_storeu_ps(to, value)
 #define LOAD_HALVES(from) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from)))
+#define LOAD_CODES(from) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(from))))
 #define ALL(value) _mm512_set1_ps(value)
 #define FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define ADD(a, b) _mm512_add_ps(a, b)
@@ -68,6 +69,7 @@ static inline float *output_of(const struct attention *a, int64_t stream, int64_
 #undef LOAD
 #undef STORE
 #undef LOAD_HALVES
+#undef LOAD_CODES
 #undef ALL
 #undef FMA
 #undef ADD
@@ -85,6 +87,7 @@ static inline float *output_of(const struct attention *a, int64_t stream, int64_
 #define LOAD(from) _mm256_loadu_ps(from)
 #define STORE(to, value) _mm256_storeu_ps(to, value)
 #define LOAD_HALVES(from) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from)))
+#define LOAD_CODES(from) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(from))))
 #define ALL(value) _mm256_set1_ps(value)
 #define FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define ADD(a, b) _mm256_add_ps(a, b)
@@ -103,6 +106,7 @@ static inline float *output_of(const struct attention *a, int64_t stream, int64_
 #undef LOAD
 #undef STORE
 #undef LOAD_HALVES
+#undef LOAD_CODES
 #undef ALL
 #undef FMA
 #undef ADD
@@ -125,19 +129,22 @@ static attend_fn attend_of(int level) {
     return NULL;
 }
 
-/* Whether a FLASH_ATTN_EXT node is one these can do: half floats, a mask, no bias by distance, no soft cap, no sinks. */
+static bool is_cache(const struct tensor *t) {
+    return (t->type == TYPE_F16 && t->nb[0] == 2) || (t->type == TYPE_Q8_0 && t->nb[0] == Q8_BYTES);
+}
+
+/* Whether a FLASH_ATTN_EXT node is one these can do: with a mask, no bias by distance, no soft cap, no sinks. */
 static bool is_plain_attention(const struct tensor *node, int level) {
     const struct tensor *q = node->src[0], *k = node->src[1], *v = node->src[2], *mask = node->src[3];
     float max_bias, soft_cap;
     if (!attend_of(level) || !q || !k || !v || !mask || node->src[4]) return false;
     memcpy(&max_bias, &node->op_params[1], sizeof max_bias);
     memcpy(&soft_cap, &node->op_params[2], sizeof soft_cap);
-    return max_bias == 0.0f && soft_cap == 0.0f && q->type == TYPE_F32 && k->type == TYPE_F16 && v->type == TYPE_F16 &&
-           mask->type == TYPE_F16 && node->type == TYPE_F32 && q->nb[0] == 4 && k->nb[0] == 2 && v->nb[0] == 2 &&
-           mask->nb[0] == 2 && node->nb[0] == 4 && k->ne[0] % 16 == 0 && v->ne[0] % 32 == 0 && k->ne[1] % 16 == 0 &&
-           v->ne[1] == k->ne[1] && v->ne[2] == k->ne[2] && q->ne[2] % k->ne[2] == 0 && mask->ne[0] >= k->ne[1] &&
-           mask->ne[1] >= q->ne[1] && mask->ne[2] == 1 && q->ne[3] == k->ne[3] && q->ne[3] == v->ne[3] &&
-           q->ne[3] % mask->ne[3] == 0;
+    return max_bias == 0.0f && soft_cap == 0.0f && is_cache(k) && is_cache(v) && q->type == TYPE_F32 && q->nb[0] == 4 &&
+           mask->type == TYPE_F16 && mask->nb[0] == 2 && node->type == TYPE_F32 && node->nb[0] == 4 &&
+           k->ne[0] % 16 == 0 && v->ne[0] % 32 == 0 && k->ne[1] % 16 == 0 && v->ne[1] == k->ne[1] &&
+           v->ne[2] == k->ne[2] && q->ne[2] % k->ne[2] == 0 && mask->ne[0] >= k->ne[1] && mask->ne[1] >= q->ne[1] &&
+           mask->ne[2] == 1 && q->ne[3] == k->ne[3] && q->ne[3] == v->ne[3] && q->ne[3] % mask->ne[3] == 0;
 }
 
 /* A node of the engine's graph: this thread's units. Returns false for want of memory. */
@@ -170,24 +177,28 @@ static bool attend_node(int level, struct tensor *dst, int ith, int nth, struct 
     return true;
 }
 
-/* For tests: out (n x heads x n_values) of queries (n x heads x n_size), keys and values (cells x kv_heads x size) and a
- * mask (n x cells), divided as for sizes[6] threads. Returns false for want of memory or of code for these sizes. */
-EXPORT bool esq_attend(int level, const int64_t *sizes, const float *q, const uint16_t *k, const uint16_t *v,
+/* For tests: out (n x heads x n_values) of queries (n x heads x n_size), keys and values (cells x kv_heads x size, of these
+ * types) and a mask (n x cells), divided as for so many threads. Returns false for want of memory or of code. */
+EXPORT bool esq_attend(int level, const int64_t *sizes, const float *q, const void *k, const void *v,
                        const uint16_t *mask, float scale, float *out) {
     const int64_t n = sizes[0], heads = sizes[1], kv_heads = sizes[2], size = sizes[3], values = sizes[4], cells = sizes[5];
+    const bool is_q8[2] = {sizes[7] == TYPE_Q8_0, sizes[8] == TYPE_Q8_0};
+    const size_t key = (size_t)(is_q8[0] ? size / BLOCK * Q8_BYTES : 2 * size);
+    const size_t value = (size_t)(is_q8[1] ? values / BLOCK * Q8_BYTES : 2 * values);
+    const size_t n_heads = (size_t)kv_heads, n_cells = (size_t)cells, query = (size_t)(4 * size), mixed = (size_t)(4 * values);
     struct tensor tensors[] = {
         {.type = TYPE_F32, .ne = {size, n, heads, 1}, .data = (uint8_t *)q,
-         .nb = {4, (size_t)(4 * size * heads), (size_t)(4 * size), (size_t)(4 * size * heads * n)}},
-        {.type = TYPE_F16, .ne = {size, cells, kv_heads, 1}, .data = (uint8_t *)k,
-         .nb = {2, (size_t)(2 * size * kv_heads), (size_t)(2 * size), (size_t)(2 * size * kv_heads * cells)}},
-        {.type = TYPE_F16, .ne = {values, cells, kv_heads, 1}, .data = (uint8_t *)v,
-         .nb = {2, (size_t)(2 * values * kv_heads), (size_t)(2 * values), (size_t)(2 * values * kv_heads * cells)}},
+         .nb = {4, query * (size_t)heads, query, query * (size_t)(heads * n)}},
+        {.type = (int32_t)sizes[7], .ne = {size, cells, kv_heads, 1}, .data = (uint8_t *)k,
+         .nb = {is_q8[0] ? Q8_BYTES : 2, key * n_heads, key, key * n_heads * n_cells}},
+        {.type = (int32_t)sizes[8], .ne = {values, cells, kv_heads, 1}, .data = (uint8_t *)v,
+         .nb = {is_q8[1] ? Q8_BYTES : 2, value * n_heads, value, value * n_heads * n_cells}},
         {.type = TYPE_F16, .ne = {cells, n, 1, 1}, .data = (uint8_t *)mask,
-         .nb = {2, (size_t)(2 * cells), (size_t)(2 * cells * n), (size_t)(2 * cells * n)}},
+         .nb = {2, 2 * n_cells, 2 * n_cells * (size_t)n, 2 * n_cells * (size_t)n}},
     };
     struct tensor node = {
         .type = TYPE_F32, .ne = {values, heads, n, 1}, .data = (uint8_t *)out,
-        .nb = {4, (size_t)(4 * values), (size_t)(4 * values * heads), (size_t)(4 * values * heads * n)},
+        .nb = {4, mixed, mixed * (size_t)heads, mixed * (size_t)(heads * n)},
         .src = {&tensors[0], &tensors[1], &tensors[2], &tensors[3]}};
     struct scratch scratch = {0};
     memcpy(&node.op_params[SCALE], &scale, sizeof scale);

@@ -14,6 +14,9 @@ FORMATS = ("nested", "q8_0", "f16", "q4_k", "q4_0")
 LAYOUT_ROWS = 0
 _TOLERANCE = 0.02  # of the largest sum: activations are rounded to 8 bits
 _ATTENTION_TOLERANCE = 1e-4  # of values of size 1
+_TYPE_F16, _TYPE_Q8_0, _Q8_BYTES = 1, 8, 34
+Cache = NDArray[np.float16] | NDArray[np.uint8]
+"""Keys or values of cells: halves, or Q8_0 blocks as bytes."""
 
 
 def is_right(library: Any, level: int) -> bool:
@@ -34,8 +37,12 @@ def _attends_rightly(library: Any, level: int, rng: np.random.Generator) -> bool
     q = rng.normal(0, 1, (3, 4, 64)).astype(np.float32)
     k, v = rng.normal(0, 1, (2, 48, 2, 64)).astype(np.float16)
     mask = np.where(np.arange(48) <= 20 + np.arange(3)[:, None], 0, -np.inf).astype(np.float16)
-    found = attend(library, level, q, k, v, mask, 0.125)
-    return found is None or bool(np.abs(found - attention(q, k, v, mask, 0.125)).max() < _ATTENTION_TOLERANCE)
+    packed, exact = as_q8_0(k)
+    for cache, keys in ((k, k), (packed, exact)):
+        found = attend(library, level, q, cache, v, mask, 0.125)
+        if found is not None and np.abs(found - attention(q, keys, v, mask, 0.125)).max() > _ATTENTION_TOLERANCE:
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,8 @@ def attend(
     library: Any,
     level: int,
     q: NDArray[np.float32],
-    k: NDArray[np.float16],
-    v: NDArray[np.float16],
+    k: Cache,
+    v: Cache,
     mask: NDArray[np.float16],
     scale: float,
     n_threads: int = 1,
@@ -87,15 +94,32 @@ def attend(
     Without an engine; shape (n, heads, size of a value), None where the kernel has no code for such sizes.
     """
     n, heads, size = q.shape
-    sizes = np.array([n, heads, k.shape[1], size, v.shape[2], k.shape[0], n_threads], dtype=np.int64)
-    out = np.empty((n, heads, v.shape[2]), dtype=np.float32)
-    q, k, v, mask = map(np.ascontiguousarray, (q, k, v, mask))
-    addresses = (array.ctypes.data for array in (sizes, q, k, v, mask))
+    types = [_TYPE_F16 if cache.dtype == np.float16 else _TYPE_Q8_0 for cache in (k, v)]
+    n_values = v.shape[2] if types[1] == _TYPE_F16 else v.shape[2] // _Q8_BYTES * 32
+    sizes = np.array([n, heads, k.shape[1], size, n_values, k.shape[0], n_threads, *types], dtype=np.int64)
+    out = np.empty((n, heads, n_values), dtype=np.float32)
+    held: list[NDArray[Any]] = [sizes, *map(np.ascontiguousarray, (q, k, v, mask))]
+    addresses = (array.ctypes.data for array in held)
     return out if library.esq_attend(level, *addresses, scale, out.ctypes.data) else None
 
 
+def as_q8_0(values: NDArray[np.float16]) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """A cache as Q8_0 blocks, (cells, kv heads, size / 32 * 34 bytes), and the values these stand for."""
+    blocks = values.astype(np.float32).reshape(*values.shape[:-1], -1, 32)
+    scales = (np.abs(blocks).max(axis=-1, keepdims=True) / 127).astype(np.float16)
+    divisors = np.where(scales == 0, 1, scales).astype(np.float32)
+    codes = np.rint(blocks / divisors).clip(-127, 127).astype(np.int8)
+    packed = np.concatenate((scales.view(np.uint8), codes.view(np.uint8)), axis=-1)
+    exact = scales.astype(np.float64) * codes
+    return packed.reshape(*values.shape[:-1], -1), exact.reshape(values.shape)
+
+
 def attention(
-    q: NDArray[np.float32], k: NDArray[np.float16], v: NDArray[np.float16], mask: NDArray[np.float16], scale: float
+    q: NDArray[np.float32],
+    k: NDArray[np.floating[Any]],
+    v: NDArray[np.floating[Any]],
+    mask: NDArray[np.float16],
+    scale: float,
 ) -> NDArray[np.float64]:
     """The same by numpy, in double precision; queries that see no cell get zeros."""
     per_head = q.shape[1] // k.shape[1]
