@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_WORTH_PADDING = 0.95  # of the narrower forward's time: what a wider one may cost at most, since measurements stray
+_WORTH_PADDING = 0.9  # of the narrower forward's time: what a wider one may cost at most, since measurements stray
 
 
 @dataclass(frozen=True, slots=True)
