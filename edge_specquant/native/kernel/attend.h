@@ -1,4 +1,5 @@
-/* Included once for each instruction set, by attention.h, which names the instructions. Cells come WIDE to a block. */
+/* Included once for each instruction set, by attention.h, which names the instructions; the names end here. Cells come
+ * WIDE to a block. */
 
 #define TOGETHER (64 / WIDE) /* blocks whose values are weighted column by column while they are in the first cache */
 #define WEIGHED_AT_ONCE (AT_ONCE * WIDE / 16) /* as many sums as there are registers for */
@@ -266,3 +267,20 @@ TARGET static void NAMED(attend)(const struct attention *a, int64_t stream, int6
 
 #undef TOGETHER
 #undef WEIGHED_AT_ONCE
+#undef TARGET
+#undef NAMED
+#undef WIDE
+#undef VEC
+#undef LOAD
+#undef STORE
+#undef LOAD_HALVES
+#undef LOAD_CODES
+#undef ALL
+#undef FMA
+#undef ADD
+#undef MUL
+#undef MAX
+#undef ABOVE
+#undef CHOOSE_ABOVE
+#undef ROUND
+#undef TIMES_POWER

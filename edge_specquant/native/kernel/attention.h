@@ -1,12 +1,14 @@
-/* Attention over a cache of half floats or Q8_0 blocks: softmax(scale * q K + mask) V, as the engine's FLASH_ATTN_EXT node asks for it.
+/* Attention over a cache of half floats or Q8_0 blocks: softmax(scale * q K + mask) V, as the engine's FLASH_ATTN_EXT
+ * node asks for it.
  *
  * The engine goes through the cache once for each query; here up to ROWS queries that meet the same head of the cache go
  * through it together. A query's sums have the same order whichever others are beside it and however many cells follow.
  */
 
-enum { ROWS = 16, AT_ONCE = 8, KEYS_AHEAD = 64, VALUES_AHEAD = 128 }; /* the last two: cells that are fetched before use */
-enum { SCALE = 7 };          /* where a node of ours keeps the scale: behind a custom operation, before the counters */
-static const float NOTHING = -3e38f, HIDDEN = -3.4e38f; /* less than any score; what masked cells get, still less */
+enum { ROWS = 16, AT_ONCE = 8 };                  /* queries of a unit of work; those whose sums fill the registers */
+enum { KEYS_AHEAD = 64, VALUES_AHEAD = 128 };     /* cells that are fetched before their use */
+enum { SCALE = 7 };                               /* where a node of ours keeps it: behind a custom operation, before the counters */
+static const float NOTHING = -3e38f, HIDDEN = -3.4e38f; /* less than any score; what masked cells get, less still */
 
 /* A node, and one thread's room for a unit of its work: up to ROWS queries of one head of the cache. */
 struct attention {
@@ -62,23 +64,6 @@ static inline float *output_of(const struct attention *a, int64_t stream, int64_
 #define ROUND(value) _mm512_roundscale_ps(value, 8)
 #define TIMES_POWER(value, n) _mm512_scalef_ps(value, n)
 #include "attend.h"
-#undef TARGET
-#undef NAMED
-#undef WIDE
-#undef VEC
-#undef LOAD
-#undef STORE
-#undef LOAD_HALVES
-#undef LOAD_CODES
-#undef ALL
-#undef FMA
-#undef ADD
-#undef MUL
-#undef MAX
-#undef ABOVE
-#undef CHOOSE_ABOVE
-#undef ROUND
-#undef TIMES_POWER
 
 #define TARGET AVX2
 #define NAMED(name) avx2_##name
@@ -99,23 +84,6 @@ static inline float *output_of(const struct attention *a, int64_t stream, int64_
 #define TIMES_POWER(value, n) _mm256_castsi256_ps( \
     _mm256_add_epi32(_mm256_castps_si256(value), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)))
 #include "attend.h"
-#undef TARGET
-#undef NAMED
-#undef WIDE
-#undef VEC
-#undef LOAD
-#undef STORE
-#undef LOAD_HALVES
-#undef LOAD_CODES
-#undef ALL
-#undef FMA
-#undef ADD
-#undef MUL
-#undef MAX
-#undef ABOVE
-#undef CHOOSE_ABOVE
-#undef ROUND
-#undef TIMES_POWER
 
 #endif
 
@@ -155,7 +123,8 @@ static bool attend_node(int level, struct tensor *dst, int ith, int nth, struct 
     a.n_group = a.q->ne[2] / n_kv_heads;
     memcpy(&a.scale, &dst->op_params[SCALE], sizeof a.scale);
     const int64_t n_values = a.v->ne[0];
-    a.queries = make_room(scratch, sizeof(float) * (size_t)(ROWS * (n_size + n_values + n_cells) + 16 * n_size + n_cells / 4));
+    const int64_t n_floats = ROWS * (n_size + n_values + n_cells) + 16 * n_size + n_cells / 4;
+    a.queries = make_room(scratch, sizeof(float) * (size_t)n_floats);
     if (!a.queries) return false;
     a.turned = a.queries + ROWS * n_size;
     a.scores = a.turned + 16 * n_size;
@@ -185,7 +154,7 @@ EXPORT bool esq_attend(int level, const int64_t *sizes, const float *q, const vo
     const bool is_q8[2] = {sizes[7] == TYPE_Q8_0, sizes[8] == TYPE_Q8_0};
     const size_t key = (size_t)(is_q8[0] ? size / BLOCK * Q8_BYTES : 2 * size);
     const size_t value = (size_t)(is_q8[1] ? values / BLOCK * Q8_BYTES : 2 * values);
-    const size_t n_heads = (size_t)kv_heads, n_cells = (size_t)cells, query = (size_t)(4 * size), mixed = (size_t)(4 * values);
+    const size_t query = (size_t)(4 * size), mixed = (size_t)(4 * values), n_heads = (size_t)kv_heads, n_cells = (size_t)cells;
     struct tensor tensors[] = {
         {.type = TYPE_F32, .ne = {size, n, heads, 1}, .data = (uint8_t *)q,
          .nb = {4, query * (size_t)heads, query, query * (size_t)(heads * n)}},

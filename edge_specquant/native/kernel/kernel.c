@@ -1,9 +1,9 @@
-/* Matrix products inside the engine's own graph and threads, faster than the engine's for few columns.
+/* Matrix products and attention inside the engine's own graph and threads, faster than the engine's.
  *
- * The engine's eval callback, asked about a node before it is computed, turns the product into a custom operation of
- * the engine; nothing is computed twice and no thread waits for Python. Two users: `plain` takes the products of
- * ordinary Q8_0, F16, Q4_0 and Q4_K weights; `nested` those of bit-nested ones, whose block is a Q4_0 block (scale d, codes q
- * of 0..15) and 16 bytes of residual codes r of 0..15, in value d / 16 * (16 q + r - 136).
+ * The engine's eval callback, asked about a node before it is computed, turns it into a custom operation of the engine;
+ * nothing is computed twice and no thread waits for Python. Two users: `plain` takes the products of ordinary Q8_0, F16,
+ * Q4_0 and Q4_K weights; `nested` those of bit-nested ones, whose block is a Q4_0 block (scale d, codes q of 0..15) and 16
+ * bytes of residual codes r of 0..15, in value d / 16 * (16 q + r - 136). Both take attention.
  *
  * Knows nothing of files.
  */
@@ -188,7 +188,8 @@ EXPORT bool esq_callback(struct tensor *node, bool ask, void *user) {
         common->n_left += product;
         return false;
     }
-    bool known = bound->layout >= 0 && node->src[0]->type == TYPE_Q4_0 && is_plain(node) && node->src[1]->type == (product ? TYPE_F32 : TYPE_I32);
+    bool known = bound->layout >= 0 && node->src[0]->type == TYPE_Q4_0 && is_plain(node) &&
+                 node->src[1]->type == (product ? TYPE_F32 : TYPE_I32);
     if (!known) {
         nested->n_refused++;
         return false;
