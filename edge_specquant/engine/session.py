@@ -345,15 +345,16 @@ class Session:
         if not plan.speculation.strict:
             target.keep_widths(1, None)
             return plan
-        certificate = self._certificate(plan.target, model, target)
-        if certificate.is_exact and model.can_truncate:
-            target.keep_widths(1, None)
-            return plan
-        min_width = certificate.min_width if model.can_truncate else None
-        if min_width is not None:
-            singles = _SINGLES_UNTIL if min_width == 1 else 0
-            target.keep_widths(max(_NARROWEST, min_width), _STRICT_BATCH, any_width_until=singles)
-            return plan
+        if model.can_truncate:
+            certificate = self._certificate(plan.target, model, target)
+            if certificate.is_exact:
+                target.keep_widths(1, None)
+                return plan
+            if certificate.min_width is not None:
+                singles = _SINGLES_UNTIL if certificate.min_width == 1 else 0
+                narrowest = max(_NARROWEST, certificate.min_width)
+                target.keep_widths(narrowest, _STRICT_BATCH, any_width_until=singles)
+                return plan
         target.keep_widths(1, _STRICT_BATCH)
         target.truncate(0)
         if plan.draft != "none":

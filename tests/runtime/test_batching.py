@@ -14,6 +14,7 @@ from runtime_rig import GREEDY, FakeEngine, drained, fake_runtime, greedy_fake
 
 from edge_specquant.engine.certify import Certificate
 from edge_specquant.gguf.family import Family
+from edge_specquant.native.library import engine
 from edge_specquant.native.model import NativeModel
 from edge_specquant.native.protocol import Chunk, ContextParams
 from edge_specquant.params import SamplingParams, SpeculationParams
@@ -191,6 +192,18 @@ def test_without_widths_that_agree_a_strict_reply_does_not_know_what_came_before
         assert "nobody drafts" in " ".join(runtime.notices)
         for i in (2, 2, 0, 1, 1):
             assert _tokens_and_logprobs(runtime, requests[i]) == first[i]
+
+
+def test_where_cells_cannot_be_given_up_no_widths_are_compared(
+    tiny_family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Comparing would fill the cache again and again for an answer that is known."""
+    monkeypatch.setattr(engine(), "llama_model_is_recurrent", lambda _: True)
+    monkeypatch.setattr(Measured, "certificate", lambda *_: pytest.fail("widths were compared"))
+    request = Request(prompt="once", target="q4", max_tokens=6, speculation=SpeculationParams("q4", 3, strict=True))
+    with Runtime.local(tiny_family.folder, EngineOptions(calibrate=False, n_ctx=256, n_threads=1)) as runtime:
+        assert _tokens_and_logprobs(runtime, request)
+        assert "nobody drafts" in " ".join(runtime.notices)
 
 
 def _tokens_and_logprobs(runtime: Runtime, request: Request) -> list[tuple[int, float]]:
