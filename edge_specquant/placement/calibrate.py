@@ -92,14 +92,20 @@ def calibrate_quickly(context: Context, budget_s: float) -> Calibration:
 
 
 def kept_path(
-    model: Path, n_threads: int, n_gpu_layers: int, kv_types: str = "f16/f16", *, use_kernel: bool = True
+    model: Path,
+    n_threads: int,
+    n_gpu_layers: int,
+    kv_types: str = "f16/f16",
+    *,
+    use_kernel: bool = True,
+    kind: str = "calibration",
 ) -> Path:
-    """Where this machine keeps the curves of this file. Raises OSError for a file that is not there."""
+    """Where this machine keeps what it measured of this file. Raises OSError for a file that is not there."""
     stat = model.stat()
     machine = (engine_key(), products_key(use_kernel=use_kernel), n_threads, n_gpu_layers, kv_types)
     file = (model.name, stat.st_size, stat.st_mtime_ns)
     digest = hashlib.sha256("\0".join(map(str, machine + file)).encode()).hexdigest()[:24]
-    return config.cache_dir() / "calibration" / f"{digest}.json"
+    return config.cache_dir() / kind / f"{digest}.json"
 
 
 def read_kept(path: Path) -> Calibration | None:

@@ -5,20 +5,16 @@ Knows where they are kept. Knows nothing of requests.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from .. import config
 from ..engine.certify import Certificate
 from ..engine.costs import Curve
 from ..engine.kv_cache import KVCache
 from ..engine.strictness import certificate
 from ..gguf.family import Family
-from ..native.products import products_key
 from ..native.protocol import Context, Model
-from ..native.selftest import engine_key
 from ..placement.calibrate import Calibration, calibrate_quickly, keep, kept_path, read_kept
 from ..placement.energy import EnergySampler
 from ..placement.power import measure_watts
@@ -81,27 +77,16 @@ class Measured:
 
     def certificate(self, variant: str, model: Model, target: KVCache) -> Certificate:
         """Kept, or measured now on the target's own context, which is emptied for it."""
-        identity = _identity(self._family.variant(variant).path)
-        parts = (
-            engine_key(),
-            products_key(use_kernel=self._options.use_kernel),
-            self._options.n_threads,
-            *self._kv_types(),
-            *identity,
-        )
-        digest = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:24]
-        kept_in = config.cache_dir() / "certificates" / f"{digest}.json"
+        kept_in = self._kept(variant, "certificates")
         if not kept_in.is_file():
             target.truncate(0)
         return certificate(target.context, model.vocab, kept_in)
 
     def path(self, variant: str) -> Path:
         """Where the variant's calibration is kept."""
-        path = self._family.variant(variant).path
-        kv_types, use_kernel = "/".join(self._kv_types()), self._options.use_kernel
-        return kept_path(path, self._options.n_threads, self._layers(variant), kv_types, use_kernel=use_kernel)
+        return self._kept(variant, "calibration")
 
-
-def _identity(path: Path) -> tuple[str, int, int]:
-    stat = path.stat()
-    return path.name, stat.st_size, stat.st_mtime_ns
+    def _kept(self, variant: str, kind: str) -> Path:
+        path, options = self._family.variant(variant).path, self._options
+        kv_types, n_layers = "/".join(self._kv_types()), self._layers(variant)
+        return kept_path(path, options.n_threads, n_layers, kv_types, use_kernel=options.use_kernel, kind=kind)
