@@ -132,6 +132,15 @@ static inline int64_t eight(const int8_t *a) {
     return value;
 }
 
+/* start + the products of eight rows' 32 unsigned bytes with one column's. */
+VNNI static inline __attribute__((always_inline)) __m512i dot(__m512i start, const __m512i w[4], const int8_t *a0,
+                                                              const int8_t *a1, const int8_t *a2, const int8_t *a3) {
+    start = _mm512_dpbusd_epi32(start, w[0], _mm512_set1_epi64(eight(a0)));
+    start = _mm512_dpbusd_epi32(start, w[1], _mm512_set1_epi64(eight(a1)));
+    start = _mm512_dpbusd_epi32(start, w[2], _mm512_set1_epi64(eight(a2)));
+    return _mm512_dpbusd_epi32(start, w[3], _mm512_set1_epi64(eight(a3)));
+}
+
 /* Sums of neighbouring lanes: 16 -> 8. */
 VNNI static inline __m256 pair_sums(__m512 value) {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0);

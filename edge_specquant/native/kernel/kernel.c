@@ -343,7 +343,6 @@ EXPORT void esq_plain_set_template(struct plain *plain, const int32_t *params) {
     memcpy(plain->params, params, sizeof plain->params);
 }
 
-
 EXPORT void esq_plain_free(struct plain *plain) {
     if (!plain) return;
     free_common(&plain->common);

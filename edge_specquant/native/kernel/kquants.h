@@ -121,10 +121,7 @@ VNNI static inline __attribute__((always_inline)) void strip_q4_k_vnni_n(const s
             const __m256 minimum = scaled(scales + 8, dmin);
             for (int c = 0; c < n; c++) {
                 const struct codes *a = s->codes + block * n + c;
-                __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[0], _mm512_set1_epi64(eight(a->q)));
-                sum = _mm512_dpbusd_epi32(sum, w[1], _mm512_set1_epi64(eight(a->q + 8)));
-                sum = _mm512_dpbusd_epi32(sum, w[2], _mm512_set1_epi64(eight(a->q + 16)));
-                sum = _mm512_dpbusd_epi32(sum, w[3], _mm512_set1_epi64(eight(a->q + 24)));
+                const __m512i sum = dot(_mm512_setzero_si512(), w, a->q, a->q + 8, a->q + 16, a->q + 24);
                 acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, _mm512_set1_ps(a->scale)), acc[c]);
                 below[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(a->scaled_sum), below[c]);
             }

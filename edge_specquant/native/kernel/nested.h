@@ -152,11 +152,7 @@ VNNI static inline __attribute__((always_inline)) void planes_vnni(const struct 
         const __m512 d = _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(half)));
         for (int c = 0; c < n; c++) {
             const struct codes *a = s->codes + block * n + c;
-            __m512i sum = _mm512_set1_epi32(a->start);
-            sum = _mm512_dpbusd_epi32(sum, w[0], _mm512_set1_epi64(eight(a->q)));
-            sum = _mm512_dpbusd_epi32(sum, w[1], _mm512_set1_epi64(eight(a->q + 16)));
-            sum = _mm512_dpbusd_epi32(sum, w[2], _mm512_set1_epi64(eight(a->q + 8)));
-            sum = _mm512_dpbusd_epi32(sum, w[3], _mm512_set1_epi64(eight(a->q + 24)));
+            const __m512i sum = dot(_mm512_set1_epi32(a->start), w, a->q, a->q + 16, a->q + 8, a->q + 24);
             acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(a->scale)), acc[c]);
         }
     }

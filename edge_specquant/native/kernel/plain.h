@@ -69,18 +69,16 @@ VNNI static inline __attribute__((always_inline)) void strip_q8_0_vnni_n(const s
         const __m512i r57 = two_rows(from + 5 * stride, from + 7 * stride);
         const __m512i even0 = _mm512_unpacklo_epi64(r02, r13), odd0 = _mm512_unpackhi_epi64(r02, r13);
         const __m512i even1 = _mm512_unpacklo_epi64(r46, r57), odd1 = _mm512_unpackhi_epi64(r46, r57);
-        const __m512i w0 = _mm512_xor_si512(_mm512_shuffle_i64x2(even0, even1, 0x88), flip);
-        const __m512i w1 = _mm512_xor_si512(_mm512_shuffle_i64x2(odd0, odd1, 0x88), flip);
-        const __m512i w2 = _mm512_xor_si512(_mm512_shuffle_i64x2(even0, even1, 0xDD), flip);
-        const __m512i w3 = _mm512_xor_si512(_mm512_shuffle_i64x2(odd0, odd1, 0xDD), flip);
+        const __m512i w[4] = {
+            _mm512_xor_si512(_mm512_shuffle_i64x2(even0, even1, 0x88), flip),
+            _mm512_xor_si512(_mm512_shuffle_i64x2(odd0, odd1, 0x88), flip),
+            _mm512_xor_si512(_mm512_shuffle_i64x2(even0, even1, 0xDD), flip),
+            _mm512_xor_si512(_mm512_shuffle_i64x2(odd0, odd1, 0xDD), flip),
+        };
         const __m512 d = scales_of(from, stride);
         for (int c = 0; c < n; c++) {
             const struct codes *a = s->codes + block * n + c;
-            __m512i sum = _mm512_set1_epi32(a->start);
-            sum = _mm512_dpbusd_epi32(sum, w0, _mm512_set1_epi64(eight(a->q)));
-            sum = _mm512_dpbusd_epi32(sum, w1, _mm512_set1_epi64(eight(a->q + 8)));
-            sum = _mm512_dpbusd_epi32(sum, w2, _mm512_set1_epi64(eight(a->q + 16)));
-            sum = _mm512_dpbusd_epi32(sum, w3, _mm512_set1_epi64(eight(a->q + 24)));
+            const __m512i sum = dot(_mm512_set1_epi32(a->start), w, a->q, a->q + 8, a->q + 16, a->q + 24);
             acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(a->scale)), acc[c]);
         }
     }

@@ -96,12 +96,14 @@ FOR_EACH_WIDTH(V256, NAMED(strip_q8_0))
 
 /* One block of four rows of Q4_0 weights, unsigned nibbles of columns 0-7 and 16-23, 8-15 and 24-31; their scales. */
 V256 static inline __attribute__((always_inline)) __m256 NAMED(q4_0_block)(const struct strip *s, int64_t group,
-                                                                           int64_t block, int quad, __m256i q[2]) {
+                                                                           int64_t block, int quad, const bool is_fetched,
+                                                                           __m256i q[2]) {
     uint16_t half[GROUP];
     uint8_t codes[128];
     if (s->layout == LAYOUT_8X8) {
         const uint8_t *from = s->base + (group * n_blocks(s->n_cols) + block) * GROUP * BLOCK_BYTES;
         const __m256i flip = _mm256_set1_epi8((char)0x88);
+        if (is_fetched && quad == 0) fetch(from + n_blocks(s->n_cols) * GROUP * BLOCK_BYTES, GROUP * BLOCK_BYTES);
         q[0] = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(from + 16 + 8 * quad)), flip);
         q[1] = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(from + 80 + 8 * quad)), flip);
         return NAMED(twice_each)(_mm_loadl_epi64((const __m128i *)(from + 2 * quad)));
@@ -118,13 +120,11 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_q4_0_n)(const
     const bool is_fetched = s->layout == LAYOUT_8X8 && fill_cache(s, n, GROUP * BLOCK_BYTES);
     const __m256i low = _mm256_set1_epi8(15);
     for (int quad = 0; quad < GROUP; quad += 4) {
-        const uint8_t *from = s->base + group * blocks * GROUP * BLOCK_BYTES;
         __m256 acc[STRIP];
         for (int c = 0; c < n; c++) acc[c] = _mm256_setzero_ps();
-        for (int64_t block = 0; block < blocks; block++, from += GROUP * BLOCK_BYTES) {
+        for (int64_t block = 0; block < blocks; block++) {
             __m256i q[2], w[4];
-            if (is_fetched && quad == 0) fetch(from + blocks * GROUP * BLOCK_BYTES, GROUP * BLOCK_BYTES);
-            const __m256 d = NAMED(q4_0_block)(s, group, block, quad, q);
+            const __m256 d = NAMED(q4_0_block)(s, group, block, quad, is_fetched, q);
             for (int part = 0; part < 2; part++) {
                 w[2 * part] = _mm256_and_si256(q[part], low);
                 w[2 * part + 1] = _mm256_and_si256(_mm256_srli_epi16(q[part], 4), low);
@@ -152,17 +152,13 @@ V256 static inline __attribute__((always_inline)) void NAMED(strip_nested_n)(con
     const bool is_fetched = s->layout == LAYOUT_8X8 && fill_cache(s, n, GROUP * BLOCK_BYTES + step);
     const __m256i low = _mm256_set1_epi8(15), high = _mm256_set1_epi8((char)0xF0);
     for (int quad = 0; quad < GROUP; quad += 4) {
-        const uint8_t *from = s->base + group * blocks * GROUP * BLOCK_BYTES;
         const uint8_t *residual = residual_group(s->residual, group, s->n_cols) + 8 * quad;
         __m256 acc[STRIP];
         for (int c = 0; c < n; c++) acc[c] = _mm256_setzero_ps();
-        for (int64_t block = 0; block < blocks; block++, from += GROUP * BLOCK_BYTES, residual += step) {
+        for (int64_t block = 0; block < blocks; block++, residual += step) {
             __m256i q[2], w[4];
-            if (is_fetched && quad == 0) {
-                fetch(from + blocks * GROUP * BLOCK_BYTES, GROUP * BLOCK_BYTES);
-                fetch(residual + blocks * step, step);
-            }
-            const __m256 d = NAMED(q4_0_block)(s, group, block, quad, q);
+            if (is_fetched && quad == 0) fetch(residual + blocks * step, step);
+            const __m256 d = NAMED(q4_0_block)(s, group, block, quad, is_fetched, q);
             for (int part = 0; part < 2; part++) {
                 const __m256i r = _mm256_loadu_si256((const __m256i *)(residual + 64 * part));
                 w[2 * part] = _mm256_or_si256(_mm256_slli_epi16(_mm256_and_si256(q[part], low), 4),
