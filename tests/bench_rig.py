@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from runtime_rig import TEMPLATE, whole_history
 
-from edge_specquant.gguf.family import Family, Variant
+from edge_specquant.gguf.family.family import Family, Variant
 from edge_specquant.native.fake import FakeContext, FakeModel
 from edge_specquant.native.protocol import ContextParams, Logits
 from edge_specquant.runtime import EngineOptions, Runtime

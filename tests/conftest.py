@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_specquant.gguf.convert import ensure_family
-from edge_specquant.gguf.family import Family
-from edge_specquant.native.tiny import write_tiny_llama
+from edge_specquant.gguf.convert.convert import ensure_family
+from edge_specquant.gguf.family.family import Family
+from edge_specquant.native.selftest.tiny import write_tiny_llama
 
 # A shell's background job ignores Ctrl-C and so would every child that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

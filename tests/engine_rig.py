@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_specquant.engine.draft import Drafter, NoDrafter
-from edge_specquant.engine.draft_length import Controller, Fixed
-from edge_specquant.engine.kv_cache import KVCache
-from edge_specquant.engine.model_drafter import ModelDrafter
+from edge_specquant.engine.caches.kv_cache import KVCache
+from edge_specquant.engine.control.draft_length import Controller, Fixed
+from edge_specquant.engine.drafters.draft import Drafter, NoDrafter
+from edge_specquant.engine.drafters.model_drafter import ModelDrafter
 from edge_specquant.engine.sampling import TokenSampler
 from edge_specquant.engine.stats import SpeculationStats
 from edge_specquant.engine.stream import Job, TokenEvent, stream

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from edge_specquant.native.kernel.nested_planes import grouped
 from edge_specquant.native.kernel.proof import (
     FORMATS,
     Weights,
@@ -13,7 +14,6 @@ from edge_specquant.native.kernel.proof import (
     random_q4_k,
     random_q8_0,
 )
-from edge_specquant.native.nested_planes import grouped
 
 MAKERS = dict(zip(FORMATS, (random_nested, random_q8_0, random_f16, random_q4_k, random_q4_0), strict=True))
 LAYOUTS = [(kind, layout) for kind in ("nested", "q4_0") for layout in range(4)]

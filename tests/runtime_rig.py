@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from edge_specquant.engine.events import TokenEvent
-from edge_specquant.gguf.family import Family, Variant
+from edge_specquant.gguf.family.family import Family, Variant
 from edge_specquant.native.fake import N_BYTES, FakeModel
 from edge_specquant.native.protocol import Logits
 from edge_specquant.params import SamplingParams
-from edge_specquant.placement.footprint import Footprint, SplitFootprint
-from edge_specquant.placement.plan_types import ModelPlacement, PlacementPlan
+from edge_specquant.placement.cost.footprint import Footprint, SplitFootprint
+from edge_specquant.placement.plan.plan_types import ModelPlacement, PlacementPlan
 from edge_specquant.runtime.facade import Runtime
 from edge_specquant.runtime.local import LocalEngine
 from edge_specquant.runtime.options import EngineOptions

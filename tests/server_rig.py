@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from edge_specquant.gguf.family import Family, Variant
+from edge_specquant.gguf.family.family import Family, Variant
 from edge_specquant.native.fake import N_BYTES, FakeContext, FakeModel, NextLogits, one_hot
 from edge_specquant.native.protocol import ContextParams, Model
 from edge_specquant.runtime import EngineOptions, Runtime

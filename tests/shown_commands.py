@@ -62,7 +62,7 @@ NOT_RUN = (
     (r"tar -xf|cd edge-specquant-\*|python3 install\.py|~/edge-specquant/bin/", "a bundle: tests/packaging makes one"),
     (r"lm_eval ", "another project's program"),
     (r"scripts/test\b", "would start these tests again"),
-    (r"edge-specquant rpc-worker ", "an engine built with RPC: tests/native/test_rpc.py"),
+    (r"edge-specquant rpc-worker ", "an engine built with RPC: tests/native/library/test_rpc.py"),
     (r"edge-specquant plan .*--rpc", "other machines"),
     (r"edge-specquant bench .*--peer", "other servers"),
     (r"edge-specquant convert [A-Za-z]\w*/", "the hub"),

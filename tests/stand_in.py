@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_specquant.gguf.source import demo_file
+from edge_specquant.gguf.checkpoint.source import demo_file
 
 _BLOCK = 32
 

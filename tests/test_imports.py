@@ -29,12 +29,62 @@ LAYERS = (
     {"__main__"},
 )
 GROUND = 1
+# Rooms within a room, files and folders alike, from the ground up: each imports only what stands on an earlier step.
+STEPS = {
+    "native": (
+        {"protocol", "library"},
+        {"vocab", "sampler", "schema", "quantizer", "context", "fake", "kernel"},
+        {"hooks"},
+        {"model"},
+        {"nested", "selftest"},
+        {"opening"},
+    ),
+    "gguf": ({"format"}, {"quantize"}, {"checkpoint"}, {"family"}, {"nested"}, {"convert"}),
+    "placement": ({"machine"}, {"power"}, {"cost"}, {"plan"}),
+    "engine": (
+        {"signals", "sampling", "text", "parallel", "caches"},
+        {"stats"},
+        {"events"},
+        {"control", "prompts"},
+        {"drafters"},
+        {"verify"},
+        {"stream"},
+        {"session"},
+    ),
+    "routing": ({"features"}, {"policy"}, {"tier_models"}, {"router"}, {"records"}, {"learn", "dispatcher"}),
+    "store": ({"records"}, {"rows"}, {"file"}, {"formats"}, {"streaming"}, {"store"}, {"__init__"}),
+    "runtime": (
+        {"options", "reply", "conversation", "logs", "status"},
+        {"models", "serving"},
+        {"local"},
+        {"process"},
+        {"facade"},
+        {"__init__"},
+    ),
+    "server": (
+        {"errors", "options", "metrics"},
+        {"requests"},
+        {"queue"},
+        {"answers", "http"},
+        {"app"},
+        {"serve", "setup"},
+    ),
+    "bench": (
+        {"measure"},
+        {"reports"},
+        {"runs"},
+        {"peers", "evaluation"},
+        {"benches"},
+        {"papers"},
+    ),
+    "cli": ({"shared"}, {"verbs"}, {"main"}, {"__init__"}),
+}
 FOREIGN = {
     "llama_cpp": ("native/*",),
-    "gguf": ("gguf/*", "native/tiny.py"),
+    "gguf": ("gguf/*", "native/selftest/tiny.py"),
     "psutil": ("placement/*",),
     "pynvml": ("placement/*",),
-    "spacy": ("routing/features*.py",),
+    "spacy": ("routing/features/features*.py",),
     "textual": ("tui/*",),
     "fastapi": ("server/*",),
     "uvicorn": ("server/*",),
@@ -43,12 +93,12 @@ FOREIGN = {
     "prometheus_client": ("server/*",),
     "pydantic": ("server/*",),
     "safetensors": (),
-    "huggingface_hub": ("gguf/hub.py", "bench/questions.py"),
-    "tokenizers": ("gguf/tokenizer.py",),
-    "sentencepiece": ("gguf/tokenizer.py",),
-    "matplotlib": ("bench/plots.py",),
-    "xllamacpp": ("bench/peer_child.py",),
-    "pyarrow": ("bench/questions.py",),
+    "huggingface_hub": ("gguf/checkpoint/hub.py", "bench/evaluation/questions.py"),
+    "tokenizers": ("gguf/checkpoint/tokenizer.py",),
+    "sentencepiece": ("gguf/checkpoint/tokenizer.py",),
+    "matplotlib": ("bench/reports/plots.py",),
+    "xllamacpp": ("bench/peers/peer_child.py",),
+    "pyarrow": ("bench/evaluation/questions.py",),
     "rich": ("cli/*", "bench/*", "tui/*"),
     "click": ("cli/*", "bench/*", "tui/*"),
 }
@@ -84,6 +134,32 @@ def layer(name: str) -> int:
     return found[0]
 
 
+def step(path: Path) -> tuple[str, int] | None:
+    """The room and the step in it of a file or folder; None where the room has no steps."""
+    parts = [part.removesuffix(".py") for part in path.relative_to(PACKAGE).parts]
+    if parts[0] not in STEPS or len(parts) < 2:
+        return None
+    found = [number for number, names in enumerate(STEPS[parts[0]]) if parts[1] in names]
+    assert found or parts[1] == "__init__", f"'{parts[0]}/{parts[1]}' has no step: give it one in STEPS"
+    return parts[0], found[0] if found else -1
+
+
+def inner_breaches(path: Path, source: str | None = None) -> list[str]:
+    """Every import of a file from its own room that looks upwards or sideways."""
+    own, where = step(path), path.relative_to(PACKAGE)
+    if own is None:
+        return []
+    found = []
+    for name in imports(path, source):
+        parts = name.split(".")
+        if parts[:2] != [NAME, own[0]] or len(parts) < 3 or parts[2] == where.parts[1].removesuffix(".py"):
+            continue
+        other = step(PACKAGE / parts[1] / parts[2])
+        if other is None or other[1] >= own[1]:
+            found.append(f"{where.as_posix()} imports {name}")
+    return found
+
+
 def breaches(path: Path, source: str | None = None) -> list[str]:
     """Every import of a file that the rule forbids."""
     own, where = room(path), path.relative_to(PACKAGE).as_posix()
@@ -105,7 +181,7 @@ def breaches(path: Path, source: str | None = None) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_file_imports_only_what_it_may(path: Path) -> None:
-    assert breaches(path) == []
+    assert breaches(path) + inner_breaches(path) == []
 
 
 def test_no_file_imports_in_a_circle() -> None:
@@ -123,14 +199,17 @@ def test_no_file_imports_in_a_circle() -> None:
 
 
 def test_the_rule_sees_breaches() -> None:
-    errors, draft, setup = PACKAGE / "errors.py", PACKAGE / "engine/draft.py", PACKAGE / "bootstrap/setup.py"
+    errors, draft, setup = PACKAGE / "errors.py", PACKAGE / "engine/drafters/draft.py", PACKAGE / "bootstrap/setup.py"
     assert breaches(errors, "from .engine import stream")
     assert breaches(draft, "def f():\n    import llama_cpp.llama_cpp")
-    assert breaches(draft, "from ..routing import router")
-    assert breaches(draft, "from .. import cli")
+    assert breaches(draft, "from ...routing import router")
+    assert breaches(draft, "from ... import cli")
+    assert inner_breaches(draft, "from ..session import Session")
+    assert inner_breaches(PACKAGE / "engine/control/costs.py", "from ..prompts import template")
     assert breaches(setup, "import numpy")
-    lawful = ("from ..native import model", "from . import stats", "import numpy", "from .. import __version__")
+    lawful = ("from ...native import model", "from ..stats import StatsBuilder", "from . import redo", "import numpy")
     assert not breaches(draft, "\n".join(lawful))
+    assert not inner_breaches(draft, "\n".join(lawful))
 
 
 def test_importing_the_package_imports_no_other_package() -> None:

@@ -18,7 +18,7 @@ import sentencepiece
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from edge_specquant.gguf.collect import shipped_text
+from edge_specquant.gguf.quantize.collect import shipped_text
 
 Weights = dict[str, NDArray[np.float32]]
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from ..errors import EdgeSpecQuantError, told
 from .commands import say
-from .facts import gather
-from .flags import choose
-from .release import bundle, docs, sbom
+from .engine.facts import gather
+from .engine.flags import choose
+from .release.release import bundle, docs, sbom
 from .setup import prepare
 
 _ROOT = Path(__file__).resolve().parents[2]

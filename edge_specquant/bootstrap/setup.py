@@ -18,11 +18,11 @@ from pathlib import Path
 
 from ..errors import SetupError
 from .commands import run_logged, say
-from .facts import gather
-from .flags import choose
+from .engine.facts import gather
+from .engine.flags import choose
+from .engine.wheel import EngineBuild, build_wheel, cached_wheel, describe_build, drop_wheel, pip_environment
 from .places import setup_cache
 from .prerequisites import check_disk, check_python
-from .wheel import EngineBuild, build_wheel, cached_wheel, describe_build, drop_wheel, pip_environment
 
 _STAMP = "edge-specquant-setup.json"
 _PACKAGES_BYTES = 1_000_000_000

@@ -17,21 +17,19 @@ import click
 from .. import __version__
 from ..errors import EdgeSpecQuantError, told
 
-_NOT_VERBS = {"main"}
-
 
 class VerbGroup(click.Group):
     """Imports a verb's module only when the verb is used or its help is shown."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-        return sorted(name.replace("_", "-") for name in names if name not in _NOT_VERBS and not name.startswith("_"))
+        names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent / "verbs")]))
+        return sorted(name.replace("_", "-") for name in names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"{__package__}.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(f"{__package__}.verbs.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -10,7 +10,6 @@ import difflib
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,7 @@ from typing import Any
 from ..errors import SettingsError
 from .paths import settings_path
 from .settings import Key, Settings, keys
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from .toml import tomllib
 
 _PREFIX = "EDGE_SPECQUANT_"
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}

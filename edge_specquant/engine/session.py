@@ -14,26 +14,26 @@ from ..errors import ContextError, GrammarError, ModelLoadError, VocabularyError
 from ..native.protocol import ContextParams, Model
 from ..native.sampler import Grammar
 from ..params import NOT_SIBLINGS, SamplingParams, SpeculationParams
-from .cascade import best_gain, riders
-from .certify import Certificate
-from .costs import Costs, Curve
-from .draft import Drafter
-from .draft_length import Controller, Entropy, Fixed
+from .caches.certificate import Certificate
+from .caches.certificate_files import certificate
+from .caches.kv_cache import KVCache, OnProgress
+from .caches.residents import Resident, Residents
+from .caches.snapshots import Snapshots
+from .control.cascade import best_gain, riders
+from .control.costs import Costs, Curve
+from .control.draft_length import Controller, Entropy, Fixed
+from .control.goodput import Goodput
+from .control.prices import Joules, Power, Price
+from .control.speckv.speckv import SpecKV, find_predictor
+from .control.traces import TraceFile
+from .drafters.draft import Drafter
+from .drafters.lookup import LookupDrafter
+from .drafters.model_drafter import ModelDrafter
+from .drafters.portfolio import Portfolio
+from .drafters.redo import RedoController, RedoDrafter
 from .events import TokenEvent
-from .goodput import Goodput
-from .kv_cache import KVCache, OnProgress
-from .lookup import LookupDrafter
-from .model_drafter import ModelDrafter
-from .portfolio import Portfolio
-from .prices import Joules, Power, Price
-from .redo import RedoController, RedoDrafter
-from .resident import Resident, Residents
 from .sampling import TokenSampler
-from .snapshots import Snapshots
-from .speckv import SpecKV, find_predictor
 from .stream import Job, stream
-from .strictness import certificate
-from .traces import TraceFile
 
 DEFAULT_N_DRAFT = 3
 ENTROPY_LONGEST = 16

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import AbortedError, PromptTooLongError, UsageError
 from ..native.protocol import Logits, Vocab
-from .draft import NOTHING, Draft, Drafter
-from .draft_length import Controller
+from .caches.kv_cache import KVCache, OnProgress
+from .control.draft_length import Controller
+from .drafters.draft import NOTHING, Draft, Drafter
 from .events import PromptToken, TokenEvent, TokenLogprobs
-from .kv_cache import KVCache, OnProgress
-from .prompt_scores import score_prompt
+from .prompts.prompt_scores import score_prompt
 from .sampling import TokenSampler
 from .stats import RoundRecord, StatsBuilder
 from .text import TextStream

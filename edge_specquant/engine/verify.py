@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..native.protocol import Logits
-from .draft import Draft
+from .drafters.draft import Draft
 from .events import TokenLogprobs
-from .prompt_scores import raw_logprobs
+from .prompts.prompt_scores import raw_logprobs
 from .sampling import Distribution, TokenSampler, draw, hashed_uniform
 
 LOGPROB_FLOOR = -9999.0  # stands for "impossible" where JSON has no -inf, as in OpenAI's interface

@@ -1,6 +1,6 @@
 """A KV cache and the graph that fills it: decode, truncate, copy, abort. C return codes become errors of our tree.
 
-Knows nothing of what the tokens mean; who calls it keeps the history (`engine/kv_cache.py`).
+Knows nothing of what the tokens mean; who calls it keeps the history (`engine/caches/kv_cache.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AbortedError, ContextError, ContextFullError, DecodeError, UsageError
-from .abort import AbortFlag
-from .library import engine, log_sink
+from .library.abort import AbortFlag
+from .library.library import engine, log_sink
 from .protocol import Chunk, ContextParams, Logits
 
 _GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..errors import EngineError, ModelLoadError
 from .context import NativeContext
-from .hooked import HookedContext
-from .library import engine, log_sink
-from .products import fast_products
+from .hooks.hooked import HookedContext
+from .hooks.products import fast_products
+from .library.library import engine, log_sink
 from .protocol import ContextParams, Progress
 from .vocab import NativeVocab
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import EngineUnsafeError
 from .model import NativeModel
 from .protocol import Progress
-from .selftest import verdict
+from .selftest.selftest import verdict
 
 
 def open_model(

@@ -1,6 +1,6 @@
 """One GGUF file to another with other weight types, by llama.cpp's own quantizer.
 
-Blocks until done and may abort the process on a broken file: callers run it in a child (`gguf/quantize.py`).
+Blocks until done and may abort the process on a broken file: callers run it in a child (`gguf/quantize/quantize.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import QuantizeError, UsageError
-from .library import engine, log_sink
+from .library.library import engine, log_sink
 
 _FILE_TYPES = {
     "F32": "LLAMA_FTYPE_ALL_F32",

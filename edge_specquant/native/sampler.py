@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import GrammarError
 from ..params import SamplingParams
-from .library import engine, log_sink
+from .library.library import engine, log_sink
 from .protocol import Logits
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import GrammarError
-from .library import engine
+from .library.library import engine
 
 ANY_JSON = {"type": "object"}
 _ANYTHING, _ANYTHING_IN_JSON = r'[^"\\] |', r'[^"\\\x7F\x00-\x1F] |'

@@ -6,7 +6,7 @@ import ctypes
 import functools
 from typing import Any
 
-from .library import engine
+from .library.library import engine
 
 _NO_TOKEN = -1
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from .features import extract
-from .features_spacy import SpacySyntax
-from .override import Override
-from .policy import Policy
-from .record import RouteRecord, make_record
+from .features.features import extract
+from .features.features_spacy import SpacySyntax
+from .policy.override import Override
+from .policy.policy import Policy
+from .records.record import RouteRecord, make_record
 from .router import Route, route
-from .siblings import Available
+from .tier_models import Available
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import PlanError, UsageError
-from .features import Features
-from .flip import nearest_flip
-from .override import Override
-from .policy import Policy, Tier
-from .score import score_of
-from .siblings import LOOKUP, NONE, Available, as_available, map_draft, map_target
+from .features.features import Features
+from .policy.flip import nearest_flip
+from .policy.override import Override
+from .policy.policy import Policy, Tier
+from .policy.score import score_of
+from .tier_models import LOOKUP, NONE, Available, as_available, map_draft, map_target
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..engine.events import TokenEvent
 from ..errors import FamilyError
-from ..gguf.family import Family
+from ..gguf.family.family import Family
 from ..request import Request
 from .conversation import ChatMessage, Conversation
 from .logs import ENGINE_LOG, FRONT_END_LOG, log_here
@@ -87,7 +87,7 @@ class Runtime:
 
         The child starts at once and loads a model with the first request. Raises FamilyError, GGUFError, EngineError.
         """
-        from .process import ProcessEngine
+        from .process.process_engine import ProcessEngine
 
         chosen = options or EngineOptions()
         notice = log_here(FRONT_END_LOG, native=False, debug=chosen.debug)
@@ -172,7 +172,7 @@ def _open_family(name: str, progress: Progress | None) -> Family:
     except FamilyError:
         if name != DEMO:
             raise
-    from ..gguf.convert import ensure_family  # what makes families is heavy to import
+    from ..gguf.convert.convert import ensure_family  # what makes families is heavy to import
 
     return ensure_family(name, progress)
 

@@ -14,34 +14,34 @@ from pathlib import Path
 from typing import Any
 
 from .. import config
+from ..engine.caches.kv_cache import KVCache
+from ..engine.caches.residents import Residents
+from ..engine.caches.snapshot_files import SnapshotFiles
+from ..engine.caches.snapshots import Snapshots
+from ..engine.control.traces import TraceFile
 from ..engine.events import TokenEvent
-from ..engine.kv_cache import KVCache
-from ..engine.resident import Residents
+from ..engine.prompts.template import ChatTemplate, with_bos
 from ..engine.session import ReplyPlan, Session
-from ..engine.snapshot_files import SnapshotFiles
-from ..engine.snapshots import Snapshots
-from ..engine.template import ChatTemplate, with_bos
-from ..engine.traces import TraceFile
 from ..errors import EngineError
-from ..gguf.family import Family
+from ..gguf.family.family import Family
 from ..native.protocol import Model, Progress
 from ..native.schema import schema_to_gbnf
-from ..placement.here import usable_threads
-from ..placement.pressure import memory_now
+from ..placement.machine.memory_pressure import memory_now
+from ..placement.machine.this_machine import usable_threads
 from ..request import Request
-from .line import Line, Place
 from .logs import logger
-from .measured import Measured
+from .models.default_siblings import choose_siblings
+from .models.make_room import MemoryNow, Relief, over_budget
+from .models.measurements import Measured
+from .models.under_plan import MakePlan, Planned, planner_of, wished_draft
+from .models.variants import Variants
 from .options import EngineOptions, OnPrefill
-from .planned import MakePlan, Planned, planner_of, wished_draft
 from .reply import Events, Reply
-from .reply_tokens import ReplyTokens
-from .room import MemoryNow, Relief, over_budget
-from .routed import Routed
-from .siblings import choose_siblings
-from .slots import Slot, Slots
+from .serving.reply_tokens import ReplyTokens
+from .serving.routed import Routed
+from .serving.slots import Slot, Slots
+from .serving.waiting_line import Line, Place
 from .status import ResidentStatus, Status
-from .variants import Variants
 
 OpenModel = Callable[[str, Progress], Model]
 """Opens a variant by name; the progress callback stops the load by returning False."""

@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 
 from .. import config
-from ..native.log_file import LogFile
+from ..native.library.log_file import LogFile
 
 logger = logging.getLogger("edge_specquant")
 logger.addHandler(logging.NullHandler())  # without a file nothing is said: not even by logging's last resort
@@ -29,7 +29,7 @@ def log_here(name: str, *, native: bool, debug: bool = False) -> str | None:
     try:
         handler = _FileHandler(path)
         if native:
-            from ..native.library import log_sink
+            from ..native.library.library import log_sink
 
             log_sink.to_file(path)
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..placement.plan_types import PlacementPlan
+from ..placement.plan.plan_types import PlacementPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,19 +16,19 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from .. import __version__
-from .catalog import Catalog
-from .chat import ChatAnswer
-from .completions import CompletionAnswer
-from .documents import ErrorBody, ModelList, ModelObject, describe
-from .engine import Engine, Reply
+from .answers.chat import ChatAnswer
+from .answers.completions import CompletionAnswer
+from .answers.openapi import ErrorBody, ModelList, ModelObject, describe
+from .answers.sse import EventStream, opened
+from .answers.token_pieces import Pieces
 from .errors import ApiError, from_validation
-from .guards import BodyGuard, HostGuard, KeyGuard, Outermost, error_response
+from .http.guards import BodyGuard, HostGuard, KeyGuard, Outermost, error_response
 from .metrics import Metrics
 from .options import Live
-from .pieces import Pieces
-from .schema import ChatRequest, CompletionRequest
-from .sse import EventStream, opened
-from .translate import chat_job, completion_asks, prompts
+from .queue import Engine, Reply
+from .requests.bodies import ChatRequest, CompletionRequest
+from .requests.catalog import Catalog
+from .requests.translate import chat_job, completion_asks, prompts
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ import uvicorn
 
 from ..errors import EdgeSpecQuantError, UsageError
 from .app import Services, create_app
-from .connection import timed_connection
-from .guards import is_loopback
-from .notify import READY, STOPPING, notify, reloading
+from .http.connection import timed_connection
+from .http.guards import is_loopback
+from .http.systemd import READY, STOPPING, notify, reloading
 from .options import ServerOptions
 
 log = logging.getLogger("edge_specquant.server")

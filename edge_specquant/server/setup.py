@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from ..config.settings import ServerSettings
-from ..gguf.family import Family
+from ..gguf.family.family import Family
 from ..native.protocol import Model
 from ..request import Request
 from ..runtime import Runtime
+from .answers.token_pieces import Pieces, vocabulary_of
 from .app import Services
-from .catalog import Catalog
-from .engine import Engine
 from .metrics import Metrics
 from .options import DEFAULT_TIMEOUT_S, Live, ServerOptions
-from .pieces import Pieces, vocabulary_of
+from .queue import Engine
+from .requests.catalog import Catalog
 
 SMALL_BYTES, SMALL_PARALLEL = 3 << 30, 4
 

@@ -5,8 +5,8 @@ connection); backups, opening, homecoming, database, streaming; store (the one o
 JSON and Markdown).
 """
 
-from .copies import ConversationCopy, MessageCopy
 from .records import Conversation, Deletion, Hit, Message
+from .rows.copies import ConversationCopy, MessageCopy
 from .store import Store, open_store
 from .streaming import MessageWriter
 

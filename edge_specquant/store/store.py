@@ -16,12 +16,13 @@ from types import TracebackType
 from ..config import store_path
 from ..config.settings import StoreSettings
 from ..errors import StoreError
-from . import answers, backups, conversations, copies, search, tree
-from .copies import ConversationCopy
-from .database import Database, Operation
-from .process_mark import own_mark
+from .file import backups
+from .file.database import Database, Operation
 from .records import Conversation, Deletion, Hit, Message, clean_role, clean_text
-from .schema import next_sequence
+from .rows import answers, conversations, copies, search, tree
+from .rows.copies import ConversationCopy
+from .rows.process_mark import own_mark
+from .rows.tables import next_sequence
 from .streaming import Flusher, MessageWriter
 
 

@@ -18,22 +18,23 @@ from textual.widgets import Input, TextArea
 
 from ..errors import EdgeSpecQuantError
 from ..store import Store
-from . import choices, own_presets, preferences, stopping
-from .dialogue import Dialogue, RequestFields
+from . import job_control
+from .answers.dialogue import Dialogue, RequestFields
+from .answers.turns import Turns
+from .choosing import choices, own_presets, preferences
+from .choosing.preferences import Preferences
+from .choosing.presets import PRESETS
 from .engine import Engine, Opener
 from .news import Counted, EngineNews, Loading, NoFamily, Ready, Trouble
-from .preferences import Preferences
-from .presets import PRESETS
 from .screens.chat import ChatScreen
 from .screens.conversation_screen import NARROW_CELLS, WIDE_CELLS
 from .screens.keys import Keys
 from .screens.welcome import Welcome
-from .turns import Turns
 from .widgets.message_view import MessageView
 from .widgets.prompt import Prompt
 
 if TYPE_CHECKING:
-    from ..placement.vitals import Vitals
+    from ..placement.power.vitals import Vitals
 
 VITALS_EVERY_S = 2.0
 
@@ -85,7 +86,7 @@ class ChatApp(App[None]):
 
     def on_mount(self) -> None:
         """Starts the threads."""
-        stopping.keep_one_reader(self)
+        job_control.keep_one_reader(self)
         if self.preferences.theme in self.available_themes:
             self.theme = self.preferences.theme
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember(theme=theme.name))

@@ -203,7 +203,7 @@ def facts_of(runtime: Runtime) -> FamilyFacts:
 
 def _converted(source: str, progress: Progress) -> str:
     """Makes a family of a checkpoint, and gives its name."""
-    from ..gguf.convert import convert, open_source, plan_conversion
+    from ..gguf.convert.convert import convert, open_source, plan_conversion
 
     opened = open_source(source, say=lambda text: progress(text, 0, 0))
     return convert(plan_conversion(opened, None), progress=progress).name

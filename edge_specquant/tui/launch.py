@@ -11,7 +11,7 @@ from .app import ChatApp, ChatSettings
 from .engine import runtime_opener
 
 if TYPE_CHECKING:
-    from ..placement.vitals import Vitals
+    from ..placement.power.vitals import Vitals
     from ..runtime import EngineOptions
 
 
@@ -57,6 +57,6 @@ def _open_store() -> Store:
 
 def read_vitals() -> Callable[[], Vitals]:
     """A reader of load, temperature and power. Slow to make: for a thread."""
-    from ..placement.vitals import VitalsReader
+    from ..placement.power.vitals import VitalsReader
 
     return VitalsReader().read

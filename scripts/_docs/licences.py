@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge_specquant.bootstrap.sbom import Component, components_installed
+from edge_specquant.bootstrap.release.sbom import Component, components_installed
 
 EXTRAS = {
     "always": "",

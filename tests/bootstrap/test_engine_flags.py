@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_specquant.bootstrap.amx import AmxProbe, probe_amx
-from edge_specquant.bootstrap.facts import Cuda, Facts, gather, parse_capabilities, parse_cpuinfo
-from edge_specquant.bootstrap.flags import choose, jetson_architecture
+from edge_specquant.bootstrap.engine.amx import AmxProbe, probe_amx
+from edge_specquant.bootstrap.engine.facts import Cuda, Facts, gather, parse_capabilities, parse_cpuinfo
+from edge_specquant.bootstrap.engine.flags import choose, jetson_architecture
 
 AVX512 = frozenset(["avx512f", "avx512cd", "avx512vl", "avx512dq", "avx512bw"])
 BASE = frozenset(["sse4_2", "avx", "avx2", "bmi2", "fma", "f16c"])

@@ -15,11 +15,11 @@ import pytest
 
 from edge_specquant.bootstrap import setup
 from edge_specquant.bootstrap.commands import explain_failure, run_logged
-from edge_specquant.bootstrap.facts import Facts
-from edge_specquant.bootstrap.flags import EngineFlags
+from edge_specquant.bootstrap.engine.facts import Facts
+from edge_specquant.bootstrap.engine.flags import EngineFlags
+from edge_specquant.bootstrap.engine.wheel import EngineBuild, build_wheel, cached_wheel, describe_build
 from edge_specquant.bootstrap.places import setup_cache
 from edge_specquant.bootstrap.prerequisites import check_compilers, check_disk, check_python
-from edge_specquant.bootstrap.wheel import EngineBuild, build_wheel, cached_wheel, describe_build
 from edge_specquant.errors import SetupError
 
 ROOT = Path(__file__).parents[2]
@@ -80,8 +80,8 @@ def test_an_interrupt_ends_the_whole_tree_and_leaves_nothing(tmp_path: Path) -> 
     )
     helper = tmp_path / "tests_build.py"
     helper.write_text(
-        "from edge_specquant.bootstrap.wheel import EngineBuild, build_wheel\n"
-        "from edge_specquant.bootstrap.flags import EngineFlags\n"
+        "from edge_specquant.bootstrap.engine.wheel import EngineBuild, build_wheel\n"
+        "from edge_specquant.bootstrap.engine.flags import EngineFlags\n"
         "BUILD = EngineBuild('1', EngineFlags(('-DA=ON',), ()), 'm')\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(tmp_path)))}

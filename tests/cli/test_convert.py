@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tiny_checkpoints import write_checkpoint
 
-from edge_specquant.native.tiny import write_tiny_llama
+from edge_specquant.native.selftest.tiny import write_tiny_llama
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="signals and resource limits of POSIX")
 

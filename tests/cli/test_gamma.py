@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edge_specquant.bench.gamma_policies import measured_costs, parse_costs
-from edge_specquant.bench.gamma_report import PolicyRow, evaluate
-from edge_specquant.cli.gamma import command
+from edge_specquant.bench.papers.gamma_policies import measured_costs, parse_costs
+from edge_specquant.bench.papers.gamma_report import PolicyRow, evaluate
+from edge_specquant.cli.verbs.gamma import command
 from edge_specquant.config import HOME_VARIABLE
-from edge_specquant.engine.speckv import find_predictor, user_predictor_path
-from edge_specquant.engine.traces import TraceRound
+from edge_specquant.engine.control.speckv.speckv import find_predictor, user_predictor_path
+from edge_specquant.engine.control.traces import TraceRound
 from edge_specquant.errors import EdgeSpecQuantError, UsageError
 
 CHEAP = parse_costs("1:25,9:30", 1.0)

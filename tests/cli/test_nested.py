@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from edge_specquant.cli.main import root
-from edge_specquant.native.tiny import write_tiny_llama
+from edge_specquant.native.selftest.tiny import write_tiny_llama
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edge_specquant.errors import UsageError
-from edge_specquant.native.devices import check_endpoint, list_devices
+from edge_specquant.native.library.devices import check_endpoint, list_devices
 
 
 def run(*arguments: str, prefix: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edge_specquant.cli._options import parse_logit_bias
-from edge_specquant.cli._text import shown
+from edge_specquant.cli.shared.options import parse_logit_bias
+from edge_specquant.cli.shared.text import shown
 from edge_specquant.errors import UsageError
 
 ASK = ["run", "demo", "Explain why the sky is blue.", "--temperature", "0", "--max-tokens", "32"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from engine_rig import GREEDY, Rig, collect
 
-from edge_specquant.engine.model_drafter import ModelDrafter
+from edge_specquant.engine.drafters.model_drafter import ModelDrafter
 from edge_specquant.engine.sampling import TokenSampler
 from edge_specquant.engine.stream import stream
 from edge_specquant.errors import GrammarError

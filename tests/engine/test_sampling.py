@@ -18,7 +18,7 @@ from edge_specquant.engine.sampling import (
     softmax,
 )
 from edge_specquant.errors import UsageError
-from edge_specquant.native.library import engine
+from edge_specquant.native.library.library import engine
 from edge_specquant.native.sampler import _Candidates
 from edge_specquant.params import SamplingParams
 

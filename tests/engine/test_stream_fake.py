@@ -10,8 +10,8 @@ from engine_rig import GREEDY, Rig, collect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_specquant.engine.draft import Draft, GoOn
-from edge_specquant.engine.lookup import LookupDrafter
+from edge_specquant.engine.drafters.draft import Draft, GoOn
+from edge_specquant.engine.drafters.lookup import LookupDrafter
 from edge_specquant.engine.sampling import TokenSampler
 from edge_specquant.engine.signals import Offer, Signals
 from edge_specquant.engine.stream import stream

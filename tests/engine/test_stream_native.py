@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from engine_rig import GREEDY, Rig
 
-from edge_specquant.engine.lookup import LookupDrafter
+from edge_specquant.engine.drafters.lookup import LookupDrafter
 from edge_specquant.engine.stream import stream
 from edge_specquant.native.model import NativeModel
 from edge_specquant.params import SamplingParams

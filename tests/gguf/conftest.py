@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_specquant.native.tiny import write_tiny_llama
+from edge_specquant.native.selftest.tiny import write_tiny_llama
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from edge_specquant.bootstrap import bundle_install
-from edge_specquant.bootstrap.bundle import BundleOrder, checksums, family_files, make_bundle
-from edge_specquant.bootstrap.facts import Facts
-from edge_specquant.bootstrap.flags import EngineFlags, choose, needed_cpu_flags
-from edge_specquant.bootstrap.sbom import bill_of_materials, components_installed, components_of_wheels
+from edge_specquant.bootstrap.engine.facts import Facts
+from edge_specquant.bootstrap.engine.flags import EngineFlags, choose, needed_cpu_flags
+from edge_specquant.bootstrap.release import bundle_install
+from edge_specquant.bootstrap.release.bundle import BundleOrder, checksums, family_files, make_bundle
+from edge_specquant.bootstrap.release.sbom import bill_of_materials, components_installed, components_of_wheels
 from edge_specquant.errors import SetupError
 
 # A project of one file whose wheel is made by itself, so that no build tool is needed.

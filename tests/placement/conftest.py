@@ -14,10 +14,10 @@ import gguf
 import numpy as np
 import pytest
 
-from edge_specquant.gguf.header import ModelCard, read_card
-from edge_specquant.native.devices import EngineDevice
-from edge_specquant.placement.hardware import HardwareProfile, probe
-from edge_specquant.placement.sibling import Sibling
+from edge_specquant.gguf.format.header import ModelCard, read_card
+from edge_specquant.native.library.devices import EngineDevice
+from edge_specquant.placement.cost.sibling import Sibling
+from edge_specquant.placement.machine.hardware import HardwareProfile, probe
 
 GIB = 1024**3
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge_specquant.routing.features import Features
-from edge_specquant.routing.measured import Measured, SiblingMeasure
-from edge_specquant.routing.prompts import Prompt, read_prompts
+from edge_specquant.routing.features.features import Features
+from edge_specquant.routing.records.measurements import Measured, SiblingMeasure
+from edge_specquant.routing.records.prompts import Prompt, read_prompts
 
 PROMPTS = Path(__file__).parents[1] / "data" / "prompts300.jsonl"
 RATES = {"q4": (0.002, 0.010), "q8": (0.003, 0.013), "f16": (0.004, 0.020)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge_specquant.routing.dispatcher import Dispatcher
-from edge_specquant.routing.features_spacy import SpacySyntax
-from edge_specquant.routing.record import append_record, read_records
+from edge_specquant.routing.features.features_spacy import SpacySyntax
+from edge_specquant.routing.records.record import append_record, read_records
 
 
 def test_a_decision_becomes_the_record_of_its_reply(tmp_path: Path) -> None:

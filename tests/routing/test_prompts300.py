@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge_specquant.errors import FileError
-from edge_specquant.routing.prompts import Prompt, read_prompts
+from edge_specquant.routing.records.prompts import Prompt, read_prompts
 
 
 def test_300_texts_in_ten_languages(prompts: list[Prompt]) -> None:

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_specquant.errors import PlanError, UsageError
-from edge_specquant.routing.features import Features, extract
-from edge_specquant.routing.flip import nearest_flip
-from edge_specquant.routing.override import Override
-from edge_specquant.routing.policy import Policy, shipped_policies
-from edge_specquant.routing.prompts import Prompt
+from edge_specquant.routing.features.features import Features, extract
+from edge_specquant.routing.features.sample import estimate_tokens
+from edge_specquant.routing.policy.flip import nearest_flip
+from edge_specquant.routing.policy.override import Override
+from edge_specquant.routing.policy.policy import Policy, shipped_policies
+from edge_specquant.routing.policy.score import score_of
+from edge_specquant.routing.policy.signals import SIGNALS
+from edge_specquant.routing.records.prompts import Prompt
 from edge_specquant.routing.router import route
-from edge_specquant.routing.sample import estimate_tokens
-from edge_specquant.routing.score import score_of
-from edge_specquant.routing.siblings import Available, precision
-from edge_specquant.routing.signals import SIGNALS
+from edge_specquant.routing.tier_models import Available, precision
 
 VARIANTS = ("q4", "q8", "f16")
 MANY = ("q2", "q3", "q4", "q5", "q6", "q8", "bf16", "f16")

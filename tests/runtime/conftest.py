@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edge_specquant.gguf.convert import convert, open_source, plan_conversion
-from edge_specquant.gguf.family import Family
+from edge_specquant.gguf.convert.convert import convert, open_source, plan_conversion
+from edge_specquant.gguf.family.family import Family
 
 
 @pytest.fixture(scope="session")

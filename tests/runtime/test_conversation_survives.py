@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from runtime_rig import GREEDY
 
-from edge_specquant.gguf.family import Family
+from edge_specquant.gguf.family.family import Family
 from edge_specquant.request import Request
 from edge_specquant.runtime import EngineOptions, Runtime
 from edge_specquant.store import Store

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edge_specquant.config import logs_dir
-from edge_specquant.gguf.family import Family
-from edge_specquant.native.log_file import LogFile
+from edge_specquant.gguf.family.family import Family
+from edge_specquant.native.library.log_file import LogFile
 from edge_specquant.request import Request
 from edge_specquant.runtime import EngineOptions, Runtime
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from runtime_rig import GREEDY, drained
 
-from edge_specquant.gguf.family import Family
+from edge_specquant.gguf.family.family import Family
 from edge_specquant.params import SpeculationParams
 from edge_specquant.request import Request
 from edge_specquant.runtime import Conversation, EngineOptions, Runtime

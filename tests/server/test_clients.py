@@ -16,7 +16,7 @@ import pytest
 from openai import OpenAI
 from server_rig import Served, serving
 
-from edge_specquant.gguf.family import Family
+from edge_specquant.gguf.family.family import Family
 from edge_specquant.runtime import EngineOptions, Runtime
 
 PROMPT = [{"role": "user", "content": "Name three colours."}]

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from server_rig import Served, eventually, serving
 
-from edge_specquant.gguf.family import Family
+from edge_specquant.gguf.family.family import Family
 from edge_specquant.runtime import EngineOptions, Runtime
 from edge_specquant.server.options import ServerOptions
 

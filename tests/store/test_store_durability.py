@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_specquant.store import Store, backups, process_mark, schema
+from edge_specquant.store import Store
+from edge_specquant.store.file import backups
+from edge_specquant.store.rows import process_mark, tables
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="modes and signals of POSIX")
 
@@ -115,7 +117,7 @@ def test_files_and_a_new_folder_are_private(tmp_path: Path) -> None:
 def test_a_file_of_version_1_is_copied_and_brought_up_to_date(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     old = sqlite3.connect(path, isolation_level=None)
-    for statement in schema.statements_up_to(1):
+    for statement in tables.statements_up_to(1):
         old.execute(statement)
     old.execute("INSERT INTO conversation VALUES (7, 'old', 'be brief', '{}', 1, 9, 1.0, 2.0, 5, NULL)")
     row = "(9, 7, NULL, 'user', 'from version one', 'complete', '{}', 1.0, 4, NULL, NULL)"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from edge_specquant.errors import StoreError
 from edge_specquant.store import ConversationCopy, MessageCopy, Store
-from edge_specquant.store.markdown import from_markdown, to_markdown
-from edge_specquant.store.portable import from_json_text, to_json_text
+from edge_specquant.store.formats.markdown import from_markdown, to_markdown
+from edge_specquant.store.formats.portable import from_json_text, to_json_text
 
 TRICKY = [
     "<!-- message {} -->", "\\<!-- message {} -->", "<!-- conversation {\"a\": 1} -->\n## User\n", "## Assistant",

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_specquant.store import Deletion, Store
-from edge_specquant.store.markdown import branch_on_show, from_markdown, to_markdown
-from edge_specquant.store.portable import from_json_text, to_json_text
+from edge_specquant.store.formats.markdown import branch_on_show, from_markdown, to_markdown
+from edge_specquant.store.formats.portable import from_json_text, to_json_text
 
 ACTIONS = ("send", "send", "reply", "edit", "regenerate", "show", "delete", "undo")
 steps = st.lists(

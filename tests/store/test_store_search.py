@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_specquant.store import Store, search
+from edge_specquant.store import Store
+from edge_specquant.store.rows import search
 
 WORDS = [
     "Hello",

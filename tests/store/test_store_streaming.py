@@ -10,7 +10,8 @@ import pytest
 
 from edge_specquant.config.settings import StoreSettings
 from edge_specquant.errors import StoreError, UsageError
-from edge_specquant.store import Store, files, open_store
+from edge_specquant.store import Store, open_store
+from edge_specquant.store.file import files
 
 
 def test_threads_that_write_at_once_each_get_their_own_text(tmp_path: Path) -> None:

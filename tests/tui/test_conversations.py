@@ -12,8 +12,8 @@ from tui_rig import Chat, Rig, run, saying
 from edge_specquant.errors import FamilyError
 from edge_specquant.runtime import Runtime
 from edge_specquant.store import Store
-from edge_specquant.store.portable import from_json_text
-from edge_specquant.tui.choices import PATH
+from edge_specquant.store.formats.portable import from_json_text
+from edge_specquant.tui.choosing.choices import PATH
 from edge_specquant.tui.engine import Progress
 from edge_specquant.tui.screens.welcome import Welcome
 from edge_specquant.tui.widgets.conversation_list import ConversationList

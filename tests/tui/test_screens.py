@@ -23,9 +23,9 @@ from tui_rig import Chat, Rig, run, saying
 
 from edge_specquant.engine.stats import SpeculationStats
 from edge_specquant.store import Store
-from edge_specquant.tui.choices import PATH, Choice
+from edge_specquant.tui.answers.reply import footnote
+from edge_specquant.tui.choosing.choices import PATH, Choice
 from edge_specquant.tui.news import Loading, ReplyEnd
-from edge_specquant.tui.reply import footnote
 from edge_specquant.tui.screens.welcome import Welcome
 from edge_specquant.tui.widgets.conversation_list import ConversationList
 from edge_specquant.tui.widgets.message_view import MessageView

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_specquant.cli.chat import needs_plain
+from edge_specquant.cli.verbs.chat import needs_plain
 from edge_specquant.engine.events import TokenEvent
 from edge_specquant.errors import EdgeSpecQuantError, UsageError
 from edge_specquant.params import SamplingParams
-from edge_specquant.tui import own_presets, preferences
-from edge_specquant.tui.attachments import Attachment, read_attachment, with_attachments
-from edge_specquant.tui.dialogue import title_of
-from edge_specquant.tui.figures import Rounds, last_rounds, sections
+from edge_specquant.tui.answers.attachments import Attachment, read_attachment, with_attachments
+from edge_specquant.tui.answers.dialogue import title_of
+from edge_specquant.tui.answers.redo import judge_for
+from edge_specquant.tui.answers.reply import Reply, footnote, runs_of
+from edge_specquant.tui.choosing import own_presets, preferences
+from edge_specquant.tui.choosing.presets import PRESETS
 from edge_specquant.tui.news import ReplyEnd
-from edge_specquant.tui.presets import PRESETS
-from edge_specquant.tui.redo import judge_for
-from edge_specquant.tui.reply import Reply, footnote, runs_of
+from edge_specquant.tui.panel_figures import Rounds, last_rounds, sections
 from edge_specquant.tui.widgets.markdown_text import CODE, _chapters, _turn, fenced
 from edge_specquant.tui.widgets.origin_text import _in_blocks, with_departure
 

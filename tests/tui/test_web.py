@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from edge_specquant.errors import UsageError
-from edge_specquant.gguf.family import Family
+from edge_specquant.gguf.family.family import Family
 from edge_specquant.store import Store
-from edge_specquant.tui.web import HOST, command_line, free_port
+from edge_specquant.tui.web.web import HOST, command_line, free_port
 
 pytest.importorskip("textual_serve", reason="the extra [web] is not installed")
 

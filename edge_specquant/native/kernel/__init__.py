@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import config
-from ..selftest import engine_key
+from ..library.engine_key import engine_key
 from .compile import AHEAD, compile_into, compiler, source_text
 from .proof import is_right
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..nested_planes import grouped
+from .nested_planes import grouped
 
 FORMATS = ("nested", "q8_0", "f16", "q4_k", "q4_0")
 LAYOUT_ROWS = 0

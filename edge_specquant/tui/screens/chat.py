@@ -16,9 +16,9 @@ from textual.content import Content
 from textual.widgets import Footer, Markdown, Static
 
 from ...errors import EdgeSpecQuantError
-from ..dialogue import Dialogue
+from ..answers.dialogue import Dialogue
+from ..answers.turns import Turns
 from ..news import EngineNews, Ready
-from ..turns import Turns
 from ..widgets.banner import Banner
 from ..widgets.conversation_list import ConversationList
 from ..widgets.message_view import MessageView

@@ -7,9 +7,9 @@ from textual.widgets import Static
 from ...errors import EdgeSpecQuantError
 from ...printable import shown
 from ...store import Message
-from .. import own_presets
-from ..attachments import Attachment, read_attachment, with_attachments
-from ..presets import Preset
+from ..answers.attachments import Attachment, read_attachment, with_attachments
+from ..choosing import own_presets
+from ..choosing.presets import Preset
 from ..widgets.banner import CHOOSE
 from ..widgets.prompt import Prompt
 from .ask_line import AskLine

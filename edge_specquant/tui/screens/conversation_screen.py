@@ -14,12 +14,13 @@ from textual.widgets import Static
 
 from ...printable import shown
 from ...store import Message
-from .. import figures, own_presets
-from ..dialogue import Dialogue
+from .. import panel_figures
+from ..answers.dialogue import Dialogue
+from ..answers.redo import Redo, judge_for
+from ..answers.reply import tokens_of
+from ..answers.turns import Turns
+from ..choosing import own_presets
 from ..news import FamilyFacts
-from ..redo import Redo, judge_for
-from ..reply import tokens_of
-from ..turns import Turns
 from ..widgets.banner import Banner
 from ..widgets.conversation_list import ConversationList
 from ..widgets.message_view import MessageView
@@ -28,7 +29,7 @@ from ..widgets.stats_panel import StatsPanel
 from ..widgets.top_line import TopLine
 
 if TYPE_CHECKING:
-    from ...placement.vitals import Vitals
+    from ...placement.power.vitals import Vitals
 
 MAX_DRAWN = 60
 NEAR = 4  # messages at the end that are drawn before somebody looks
@@ -154,8 +155,8 @@ class ConversationScreen(Screen[None]):
         panel = self.query_one(StatsPanel)
         if panel.display and self._turns is not None:
             turns = self._turns
-            found = figures.sections(self.facts, turns.reply, turns.last_end, self.vitals, turns.clock())
-            panel.show(found, figures.last_rounds(turns.reply))
+            found = panel_figures.sections(self.facts, turns.reply, turns.last_end, self.vitals, turns.clock())
+            panel.show(found, panel_figures.last_rounds(turns.reply))
 
     def coloured(self, message: Message) -> bool:
         """Whether an answer is drawn in the colours of who wrote it; a redo always is."""

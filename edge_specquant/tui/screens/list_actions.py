@@ -103,9 +103,9 @@ class ListActions:
 
 def export(store: Store, conversation_id: int, path: Path) -> None:
     """Writes a conversation: JSON for a name ending in .json, else Markdown. Raises FileError, OSError."""
-    from ...gguf.atomic import write_text_whole
-    from ...store.markdown import to_markdown
-    from ...store.portable import to_json_text
+    from ...gguf.format.atomic import write_text_whole
+    from ...store.formats.markdown import to_markdown
+    from ...store.formats.portable import to_json_text
 
     if path.exists():
         raise FileError(f"{path} is there already; choose another name")

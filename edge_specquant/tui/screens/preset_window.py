@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 
 from ...errors import EdgeSpecQuantError
 from ...printable import shown
-from ..presets import Preset
+from ..choosing.presets import Preset
 from .ask_line import AskLine
 
 

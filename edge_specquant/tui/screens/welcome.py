@@ -19,7 +19,7 @@ from textual.widgets import OptionList, ProgressBar, Static
 from textual.widgets.option_list import Option
 
 from ...printable import shown
-from ..choices import Choice
+from ..choosing.choices import Choice
 from ..news import Loading
 from .ask_line import AskLine
 

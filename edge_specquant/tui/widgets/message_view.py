@@ -21,8 +21,8 @@ from textual.widgets import Static
 
 from ...printable import shown
 from ...store import Message
-from ..dialogue import Version
-from ..reply import Run, footnote, runs_of
+from ..answers.dialogue import Version
+from ..answers.reply import Run, footnote, runs_of
 from .markdown_text import AnswerMarkdown, fenced
 from .origin_text import OriginText, with_departure
 

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from ..reply import Run
+from ..answers.reply import Run
 
 BLOCK_CHARS = 800
 STYLES = {

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Sparkline, Static
 
 from ...printable import shown
-from ..figures import Rounds, Section
+from ..panel_figures import Rounds, Section
 from .origin_text import LEGEND
 
 ROUNDS = (("drafted", "n_draft, round by round"), ("accepted", "accepted of it"))

@@ -1,0 +1,1 @@
+"""One bench a file: what `bench NAME` runs."""

@@ -1,0 +1,1 @@
+"""Answers right or wrong, and how siblings agree with the reference."""

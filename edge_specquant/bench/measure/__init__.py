@@ -1,0 +1,1 @@
+"""One measurement: cases, contestants, samples, clocks, statistics. Knows no tables."""

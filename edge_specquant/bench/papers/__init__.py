@@ -1,0 +1,1 @@
+"""The tables of SpecQuant, SpecKV and BitNest, measured here."""

@@ -1,0 +1,1 @@
+"""Other programs that answer the same prompts."""

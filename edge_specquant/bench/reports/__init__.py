@@ -1,0 +1,1 @@
+"""Measurements as summaries, tables, plots and documents."""

@@ -1,0 +1,1 @@
+"""Contestants over this package's runtime, and the race between them."""

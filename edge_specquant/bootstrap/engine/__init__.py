@@ -1,0 +1,1 @@
+"""The engine's build: facts of the machine, flags, the wheel."""

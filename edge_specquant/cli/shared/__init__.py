@@ -1,0 +1,1 @@
+"""Flags, tables and progress bars that verbs share."""

@@ -1,0 +1,95 @@
+"""The chat line by line: for any terminal, pipe or screen reader. Reads lines, obeys commands, prints replies.
+
+What is said is kept in the store, as the full screen keeps it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...tui.answers.dialogue import Dialogue
+
+if TYPE_CHECKING:
+    from ...runtime import Runtime
+    from ...store import Message, MessageWriter, Store
+
+_HELP = "/regen answers again, /clear starts over, /stats shows figures, /quit leaves"
+
+
+class PlainChat:
+    """The conversation and its commands."""
+
+    def __init__(self, runtime: Runtime, store: Store, system: str | None, **request_fields: Any) -> None:
+        self._runtime = runtime
+        self._dialogue = Dialogue(store, lambda: request_fields, system)
+        self._last_stats = "no reply yet"
+
+    def loop(self) -> None:
+        """Reads lines until /quit or the end of input."""
+        click.secho(_HELP, err=True, dim=True)
+        while (line := self._read()) is not None:
+            if line == "/quit":
+                return
+            self._obey(line)
+
+    def _read(self) -> str | None:
+        try:
+            return input("> " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return None
+
+    def _obey(self, line: str) -> None:
+        if line == "/clear":
+            self._dialogue.start_new()
+            click.secho("a new conversation", err=True, dim=True)
+        elif line == "/stats":
+            click.echo(self._last_stats, err=True)
+        elif line == "/regen":
+            last = self._last_message()
+            if last is None:
+                click.echo("nothing to answer again", err=True)
+            else:
+                self._answer(last.id if last.role == "assistant" else None)
+        elif line.startswith("/"):
+            click.echo(f"there is no '{line.split()[0]}'; {_HELP}", err=True)
+        elif line:
+            self._dialogue.ask(line)
+            self._answer()
+
+    def _last_message(self) -> Message | None:
+        messages = self._dialogue.messages()
+        return messages[-1] if messages else None
+
+    def _answer(self, beside: int | None = None) -> None:
+        """Streams a reply into the store, which keeps a broken one too. beside: another version of that message."""
+        from ...errors import EdgeSpecQuantError, told
+
+        try:
+            with self._dialogue.begin_answer(beside) as writer:
+                self._stream(writer)
+        except EdgeSpecQuantError as error:
+            click.echo(told(error), err=True)
+
+    def _stream(self, writer: MessageWriter) -> None:
+        from ...tui.answers.reply import Reply
+        from .reply import events, stats_line
+        from .text import shown
+
+        request = self._dialogue.request(writer.message_id)
+        reply = Reply(ticket=writer.message_id, started=0.0)
+        for event in events(self._runtime, request):
+            reply.take([event], 0.0)
+            writer.append(event.text)
+            click.echo(shown(event.text), nl=False)
+            sys.stdout.flush()
+            if event.note:
+                click.echo(f"\n{event.note}", err=True)
+        click.echo()
+        siblings = self._runtime.siblings(request)
+        self._last_stats = stats_line(event, *siblings)
+        is_whole = event.finish_reason in ("stop", "length")
+        note = {"note": event.note} if event.note else {}
+        writer.finish(reply.record(event.stats, *siblings, note), status="complete" if is_whole else "interrupted")

@@ -1,0 +1,86 @@
+"""`edge-specquant run`: one prompt, one streamed reply."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..shared.options import generation_flags, take_engine, take_request_fields
+
+if TYPE_CHECKING:
+    from ...engine.events import TokenLogprobs
+
+
+@click.command()
+@click.argument("family")
+@click.argument("prompt", required=False)
+@click.option("--system", metavar="TEXT", help="System prompt.")
+@click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object when done, nothing else.")
+@click.option("--quiet", is_flag=True, help="No line of statistics.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Append every round, for `gamma`.")
+@click.option("--task", default="", metavar="LABEL", help="What the recorded rounds are about (code, chat ...).")
+@generation_flags
+def command(
+    family: str, prompt: str | None, as_json: bool, quiet: bool, record: Path | None, task: str, **flags: Any
+) -> None:
+    """Answer PROMPT (or standard input) with FAMILY and stream the text."""
+    from ...request import Request
+    from ...runtime import Runtime
+    from ..shared.progress import step_progress
+    from ..shared.reply import events, stats_line
+    from ..shared.text import shown
+
+    engine, fields = replace(take_engine(flags), record=record, record_task=task), take_request_fields(flags)
+    request = Request(prompt=_prompt(prompt), **fields, **flags)
+    with step_progress() as progress:
+        runtime = Runtime.process(family, engine, progress)
+    texts: list[str] = []
+    token_ids: list[int] = []
+    logprobs: list[TokenLogprobs] = []
+    with runtime:
+        target, draft = runtime.siblings(request)
+        for event in events(runtime, request):
+            texts.append(event.text)
+            if event.token_id is not None:
+                token_ids.append(event.token_id)
+            if event.logprobs is not None:
+                logprobs.append(event.logprobs)
+            if not as_json:
+                click.echo(shown(event.text), nl=False)
+                sys.stdout.flush()
+        for notice in runtime.notices:
+            click.echo(f"note: {notice}", err=True)
+    if event.route is not None:
+        target, draft = event.route["target"], event.route["draft"]
+    if as_json:
+        answer: dict[str, Any] = {
+            "text": "".join(texts),
+            "token_ids": token_ids,
+            "finish_reason": event.finish_reason,
+            "target": target,
+            "draft": draft,
+            "stats": event.stats.as_dict() if event.stats else None,
+        }
+        answer |= {"logprobs": [asdict(each) for each in logprobs]} if logprobs else {}
+        answer |= {"route": event.route} if event.route is not None else {}
+        click.echo(json.dumps(answer, ensure_ascii=False))
+    else:
+        click.echo()
+        if not quiet:
+            click.secho(stats_line(event, target, draft), err=True, dim=True)
+    if event.finish_reason == "cancelled":
+        raise KeyboardInterrupt
+
+
+def _prompt(given: str | None) -> str:
+    if given is not None and given != "-":
+        return given
+    if sys.stdin.isatty():
+        raise click.UsageError("give a PROMPT, or pipe one into standard input")
+    return sys.stdin.buffer.read().decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""Several replies in one context, decoded in mixed batches."""

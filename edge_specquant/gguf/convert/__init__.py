@@ -1,0 +1,1 @@
+"""A source to a family: siblings made, joined, measured."""

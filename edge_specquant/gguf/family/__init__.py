@@ -1,0 +1,1 @@
+"""A family on disk: its files and the manifest that proves them."""

@@ -1,0 +1,1 @@
+"""GGUF files: read, written, whole or not at all."""

@@ -1,0 +1,1 @@
+"""Which weight type each tensor gets, and the quantizer that gives it."""

@@ -1,0 +1,1 @@
+"""Graph nodes computed by our own code: products, attention, callbacks."""

@@ -1,0 +1,1 @@
+"""The engine's libraries: loaded, logged, asked for devices."""

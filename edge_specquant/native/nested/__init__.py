@@ -1,0 +1,1 @@
+"""Contexts that compute with nested weights."""

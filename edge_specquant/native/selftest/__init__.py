@@ -1,0 +1,1 @@
+"""Is the engine sound on this processor? Asked in a child process."""

@@ -1,0 +1,1 @@
+"""What a sibling costs: bytes, seconds and watts of a forward, measured or estimated."""

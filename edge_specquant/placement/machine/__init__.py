@@ -1,0 +1,1 @@
+"""What is here: processor, memory, GPUs, board."""

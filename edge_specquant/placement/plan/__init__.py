@@ -1,0 +1,1 @@
+"""What fits and is chosen, and why."""

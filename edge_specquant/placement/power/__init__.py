@@ -1,0 +1,1 @@
+"""What the machine draws and how it feels right now: meters, joules, load, temperature."""

@@ -1,0 +1,1 @@
+"""A prompt to its features."""

@@ -1,0 +1,1 @@
+"""Policies fitted to measurements, and what routing did."""

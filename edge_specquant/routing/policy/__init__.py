@@ -1,0 +1,1 @@
+"""Policies: features to signals, a score, a tier."""

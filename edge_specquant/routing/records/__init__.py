@@ -1,0 +1,1 @@
+"""Lines on disk: measurements, routed replies, prompt sets."""

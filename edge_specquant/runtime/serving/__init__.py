@@ -1,0 +1,1 @@
+"""Replies in turn: the waiting line, slots, routes, token ids kept."""

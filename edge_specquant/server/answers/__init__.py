@@ -1,0 +1,1 @@
+"""What callers get: replies as messages, texts, chunks."""

@@ -1,0 +1,1 @@
+"""What callers send: bodies, bounds, tools, and their translation to the runtime's requests."""

@@ -1,0 +1,189 @@
+"""A caller's body to the runtime's requests: one for every choice that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...params import SamplingParams, SpeculationParams
+from ...request import Request
+from ..errors import bad_request
+from .bodies import ChatRequest, CommonRequest, CompletionRequest, Prompt
+from .bounds import check_schema
+from .catalog import Catalog
+from .conversation import Turn, repaired, turns
+from .native_tools import CallStream, grammar, is_spoken_by, native_turns
+from .tools import ToolPlan, ToolReader, ToolStream, plan_tools
+
+DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, where a completion names no max_tokens
+_TINY_TOP_P = 1e-6  # OpenAI allows 0: the first token alone
+
+_PLAIN_NAMES = ("temperature", "seed", "presence_penalty", "frequency_penalty")
+_ENGINE_NAMES = ("top_k", "min_p", "typical_p", "repeat_penalty")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One reply to be made. fallback: what to ask when the template refuses the conversation."""
+
+    request: Request
+    fallback: Request | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatJob:
+    """All that a chat needs: its replies, and how they are to be read."""
+
+    asks: tuple[Ask, ...]
+    reader: Callable[[], ToolReader] | None
+
+
+def chat_job(body: ChatRequest, catalog: Catalog, template: str | None) -> ChatJob:
+    """template: the family's own, which says how its models call functions. Raises ApiError 400 or 404, UsageError."""
+    target = catalog.target(body.model, body.target)
+    catalog.check_draft(body.draft)
+    tools = plan_tools(body)
+    is_native = tools is not None and is_spoken_by(template)
+    given = native_turns(body.messages) if is_native else turns(body.messages)
+    if tools is not None and not is_native:
+        given = _with_system(given, tools.system_text())
+    catalog.check_length("".join(str(turn["content"]) for turn in given))
+    request = Request(
+        messages=given,
+        target=target,
+        max_tokens=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
+        logprobs=_chat_logprobs(body),
+        **_common_fields(body, catalog),
+    )
+    if tools is not None and is_native:
+        return ChatJob(tuple(_choices(Ask(_with_native_tools(request, body, tools)), body)), CallStream)
+    request = replace(request, json_schema=_reply_schema(body, tools))
+    mended = repaired(given)
+    fallback = None if mended is None else replace(request, messages=mended)
+    return ChatJob(tuple(_choices(Ask(request, fallback), body)), ToolStream if tools is not None else None)
+
+
+def completion_asks(body: CompletionRequest, catalog: Catalog) -> list[Ask]:
+    """Every prompt's choices, prompt by prompt. Raises ApiError 400 or 404, UsageError."""
+    if body.suffix:
+        raise bad_request("suffix is not supported", "suffix")
+    if body.best_of not in (None, body.n or 1):
+        raise bad_request("best_of must equal n: choices are not ranked here", "best_of")
+    target = catalog.target(body.model, body.target)
+    catalog.check_draft(body.draft)
+    asks: list[Ask] = []
+    for prompt in prompts(body.prompt):
+        if isinstance(prompt, str):
+            catalog.check_length(prompt)
+        given: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"prompt_tokens": tuple(prompt)}
+        request = Request(
+            raw=True,
+            target=target,
+            max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
+            logprobs=body.logprobs,
+            prompt_logprobs=body.logprobs if body.echo else None,
+            **given,
+            **_common_fields(body, catalog),
+        )
+        asks += _choices(Ask(request), body)
+    return asks
+
+
+def prompts(prompt: Prompt) -> list[str | list[int]]:
+    """The separate prompts of a completion: texts or lists of token ids."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if prompt and isinstance(prompt[0], int):
+        return [[token for token in prompt if isinstance(token, int)]]
+    return [part for part in prompt if not isinstance(part, int)]
+
+
+def _common_fields(body: CommonRequest, catalog: Catalog) -> dict[str, Any]:
+    """The fields of a Request that chats and completions share."""
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    return {
+        "sampling": _sampling(body),
+        "speculation": SpeculationParams(draft=body.draft, n_draft=body.n_draft, strict=bool(body.strict)),
+        "stop": tuple(stop),
+        "min_tokens": body.min_tokens or 0,
+        "grammar": body.grammar,
+        "policy": catalog.policy_for(body.model, body.target, body.policy),
+    }
+
+
+def _sampling(body: CommonRequest) -> SamplingParams:
+    """The house's defaults where the caller says nothing."""
+    given = {name: getattr(body, name) for name in (*_PLAIN_NAMES, *_ENGINE_NAMES)}
+    if body.top_p is not None:
+        given["top_p"] = max(body.top_p, _TINY_TOP_P)
+    if body.logit_bias:
+        given["logit_bias"] = {_token_id(key): bias for key, bias in body.logit_bias.items()}
+    return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+
+
+def _token_id(key: str) -> int:
+    if not (key.isascii() and key.isdecimal() and len(key) < 10):
+        raise bad_request('the keys of logit_bias are token ids, such as "42"', "logit_bias")
+    return int(key)
+
+
+def _choices(ask: Ask, body: CommonRequest) -> list[Ask]:
+    """n asks; a seed counts up, so that the choices differ and each can be had again."""
+    seed = ask.request.sampling.seed
+    if seed is None:
+        return [ask] * (body.n or 1)
+    return [_seeded(ask, seed + i) for i in range(body.n or 1)]
+
+
+def _seeded(ask: Ask, seed: int) -> Ask:
+    def seeded(request: Request) -> Request:
+        return replace(request, sampling=replace(request.sampling, seed=seed))
+
+    return Ask(seeded(ask.request), None if ask.fallback is None else seeded(ask.fallback))
+
+
+def _chat_logprobs(body: ChatRequest) -> int | None:
+    if body.top_logprobs is not None and not body.logprobs:
+        raise bad_request("top_logprobs needs logprobs to be true", "top_logprobs")
+    return (body.top_logprobs or 0) if body.logprobs else None
+
+
+def _with_native_tools(request: Request, body: ChatRequest, tools: ToolPlan) -> Request:
+    _no_other_form(body)
+    parallel = body.parallel_tool_calls is not False
+    return replace(request, tools=tools.described(), grammar=grammar(tools, parallel=parallel))
+
+
+def _no_other_form(body: ChatRequest) -> None:
+    """Tools decide the form of a reply alone. Raises ApiError 400."""
+    if body.response_format is not None and body.response_format.type != "text":
+        raise bad_request("tools and response_format cannot be used together", "response_format")
+    if body.grammar is not None:
+        raise bad_request("tools and grammar cannot be used together", "grammar")
+
+
+def _reply_schema(body: ChatRequest, tools: ToolPlan | None) -> dict[str, Any] | None:
+    wanted = body.response_format
+    plain = wanted is None or wanted.type == "text"
+    if tools is not None:
+        _no_other_form(body)
+        return tools.json_schema()
+    if plain or wanted is None:
+        return None
+    if body.grammar is not None:
+        raise bad_request("response_format and grammar cannot be used together", "grammar")
+    if wanted.type == "json_object":
+        return {"type": "object"}
+    if wanted.json_schema is None:
+        raise bad_request("response_format has no json_schema", "response_format.json_schema")
+    check_schema(wanted.json_schema.schema_, "response_format.json_schema.schema")
+    return wanted.json_schema.schema_
+
+
+def _with_system(given: Sequence[Turn], text: str) -> list[Turn]:
+    """The text behind what the system already says."""
+    if given and given[0]["role"] == "system":
+        first = {"role": "system", "content": f"{given[0]['content']}\n\n{text}"}
+        return [first, *given[1:]]
+    return [{"role": "system", "content": text}, *given]

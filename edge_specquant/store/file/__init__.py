@@ -1,0 +1,1 @@
+"""The store's file: opened, checked, migrated, backed up."""

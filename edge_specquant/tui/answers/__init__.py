@@ -1,0 +1,1 @@
+"""Answers under way and what is kept of them."""

@@ -1,0 +1,1 @@
+"""What a person can choose: models, presets, looks."""

@@ -1,0 +1,1 @@
+"""The same chat in a browser."""
