@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edge_specquant.bench.papers.gamma_policies import measured_costs, parse_costs
-from edge_specquant.bench.papers.gamma_report import PolicyRow, evaluate
+from edge_specquant.bench.papers.draft_length_policies import measured_costs, parse_costs
+from edge_specquant.bench.papers.draft_length_report import PolicyRow, evaluate
 from edge_specquant.cli.verbs.gamma import command
 from edge_specquant.config import HOME_VARIABLE
 from edge_specquant.engine.control.speckv.speckv import find_predictor, user_predictor_path

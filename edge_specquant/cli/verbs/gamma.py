@@ -66,12 +66,12 @@ def evaluate(
 
     Without --verify-ms the costs are medians of TRACES itself, if plain rounds (--draft none) are among them.
     """
-    from ...bench.papers.gamma_policies import measured_costs, pair_of, parse_costs
-    from ...bench.papers.gamma_report import evaluate as evaluate_policies
+    from ...bench.papers.draft_length_policies import measured_costs, pair_of, parse_costs
+    from ...bench.papers.draft_length_report import evaluate as evaluate_policies
     from ...engine.control.speckv.speckv import read_predictor
     from ...engine.control.traces import read_traces
     from ...errors import UsageError
-    from ..shared.gamma_table import print_report
+    from ..shared.draft_length_table import print_report
 
     if (verify_ms is None) != (draft_ms is None):
         raise click.UsageError("--verify-ms and --draft-ms go together")

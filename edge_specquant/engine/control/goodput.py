@@ -16,7 +16,7 @@ from ..stats import RoundRecord
 from .acceptance import Acceptance
 from .costs import Costs
 from .ledger import Ledger, settle
-from .prices import Price, Seconds
+from .prices import Price, RoundPrice, Seconds
 
 _OPENING_CREDIT = 0.7  # in single-token forwards of the target: what the first bet may cost
 _LARGEST_BET = 1.0  # the same: how far a likely success may go beyond the credit
@@ -34,8 +34,8 @@ class Goodput:
         self._costs = costs
         self._widest = widest
         self._price = price or Seconds()
+        self._round = RoundPrice(costs, self._price)
         self._acceptance = Acceptance()
-        self._n_past = 0
         self._time = Ledger()
         self._ledger = Ledger()
         self._survival = 1.0
@@ -63,20 +63,20 @@ class Goodput:
         if not self._costs.knows_alone:
             self._why = "plain decoding is being timed first"
             return None
-        one = self._plain()
+        one = self._round.plain()
         alone = 1.0 / one
         best: Choice | None = None
         best_rate = 0.0
         for index, offer in enumerate(offers):
             p = self._acceptance.at_start(offer.source, offer.match_length)
-            if (1 / (1 - p) if p < 1 else limit) * one < self._verify(1) + self._draft(offer, 1):
+            if (1 / (1 - p) if p < 1 else limit) * one < self._round.verify(1) + self._round.draft(offer, 1):
                 continue  # not even an endless draft of such tokens would pay for the first wide forward
             expected, reach = 1.0, 1.0
             least = alone * (_MIN_GAIN_OF_A_MODEL if offer.match_length is None else _MIN_GAIN)
             for n in range(1, min(limit, offer.n_max) + 1):
                 reach *= p
                 expected += reach
-                rate = expected / (self._draft(offer, n) + self._verify(n))
+                rate = expected / self._round.whole(offer, n)
                 if rate > max(best_rate, least) and self._covered(offer, n, 1 - p):
                     best, best_rate = Choice(index, n), rate
                 if reach < _NEGLIGIBLE:
@@ -94,15 +94,15 @@ class Goodput:
         self._survival *= self._acceptance.of(signals)
         self._expected += self._survival
         drafted = signals.position + 1
-        step = self._step(signals.source, 1)
+        step = self._round.step(signals.source, 1)
         self._draft_spent += step
-        rate = max(self._expected / (self._draft_spent + self._verify(drafted)), 1.0 / self._plain())
+        rate = max(self._expected / (self._draft_spent + self._round.verify(drafted)), 1.0 / self._round.plain())
         ahead = self._acceptance.at_start(signals.source, None)
         gained, reach = 0.0, self._survival
         for more in range(1, _LOOK_AHEAD + 1):
             reach *= ahead
             gained += reach
-            cost = more * step + self._verify(drafted + more) - self._verify(drafted)
+            cost = more * step + self._round.verify(drafted + more) - self._round.verify(drafted)
             if gained > rate * cost:
                 return True
         return False
@@ -113,33 +113,17 @@ class Goodput:
         self._time.book(spent_s, alone_s)
         spent = self._price.draft(record.source, record.draft_s) + self._price.verify(record.width, record.verify_s)
         self._ledger.book(spent, self._price.verify(1, alone_s) if record.n_drafted else spent)
-        self._n_past = record.n_past + record.n_accepted + 1
+        self._round.move_to(record)
         if record.n_drafted:
             self._acceptance.learn(record.signals, record.n_accepted)
         else:
             self._acceptance.age()
 
-    def _plain(self) -> float:
-        """The price of one token of the target alone."""
-        return self._price.verify(1, self._costs.verify_s(1, self._n_past))
-
-    def _verify(self, n_draft: int) -> float:
-        width = self._costs.padded(1 + n_draft)
-        return self._price.verify(width, self._costs.verify_s(width, self._n_past))
-
-    def _step(self, source: str, width: int) -> float:
-        return self._price.draft(source, self._costs.draft_s(source, width, self._n_past))
-
-    def _draft(self, offer: Offer, n: int) -> float:
-        step = self._step(offer.source, 1)
-        catch_up = self._step(offer.source, offer.n_behind) if offer.n_behind > 1 else step
-        return catch_up + (n - 1) * step
-
     def _covered(self, offer: Offer, n: int, p_nothing: float) -> bool:
         """Whether the ledger bears the round if nothing is accepted: its worst case, weighed by how likely that is."""
-        one = self._plain()
+        one = self._round.plain()
         credit = self._ledger.credit(_OPENING_CREDIT * one)
-        worst = self._draft(offer, n) + self._verify(n) - one
+        worst = self._round.whole(offer, n) - one
         return worst <= credit or (worst * p_nothing <= credit / 2 and worst <= credit + _LARGEST_BET * one)
 
     def _explain(self, offers: Sequence[Offer], best: Choice | None, gain: float) -> None:

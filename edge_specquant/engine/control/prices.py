@@ -1,9 +1,16 @@
-"""What a controller wants to spend least of: seconds, or joules (seconds times the watts a forward draws). Pure."""
+"""What a controller wants to spend least of: seconds, or joules (seconds times the watts a forward draws). Pure.
+
+`RoundPrice` sums it for a round: what a draft and its verification would cost where the history ends now.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
+
+from ..signals import Offer
+from ..stats import RoundRecord
+from .costs import Costs
 
 
 class Power(Protocol):
@@ -67,3 +74,39 @@ class Joules:
         """At the draft's watts; whoever has none of its own (look-ups) is priced as the target at width 1."""
         power = self._drafts.get(source)
         return seconds * (self._target.at(1) if power is None else power.as_draft)
+
+
+class RoundPrice:
+    """Prices of forwards behind the tokens that the cache holds; `move_to` tells of each round."""
+
+    def __init__(self, costs: Costs, price: Price) -> None:
+        self._costs = costs
+        self._price = price
+        self._n_past = 0
+
+    def move_to(self, record: RoundRecord) -> None:
+        """The history after this round."""
+        self._n_past = record.n_past + record.n_accepted + 1
+
+    def plain(self) -> float:
+        """One token of the target alone."""
+        return self._price.verify(1, self._costs.verify_s(1, self._n_past))
+
+    def verify(self, n_draft: int) -> float:
+        """The target's forward over the last token and n_draft more, padded as it will be."""
+        width = self._costs.padded(1 + n_draft)
+        return self._price.verify(width, self._costs.verify_s(width, self._n_past))
+
+    def step(self, source: str, width: int) -> float:
+        """One forward of a draft."""
+        return self._price.draft(source, self._costs.draft_s(source, width, self._n_past))
+
+    def draft(self, offer: Offer, n: int) -> float:
+        """n tokens of an offer, what it has to read first included."""
+        step = self.step(offer.source, 1)
+        catch_up = self.step(offer.source, offer.n_behind) if offer.n_behind > 1 else step
+        return catch_up + (n - 1) * step
+
+    def whole(self, offer: Offer, n: int) -> float:
+        """Draft and verification."""
+        return self.draft(offer, n) + self.verify(n)

@@ -1,6 +1,6 @@
-"""Boards and their power: the device tree's name, Jetson software and sensors, battery or mains.
+"""Boards: the device tree's name, and a Jetson's software, power mode and sensors.
 
-Takes a tree, gives BoardProfile, JetsonProfile and PowerProfile. Knows nothing of memory sizes or plans.
+Takes a tree, gives a name and a JetsonProfile. Knows nothing of memory sizes or plans.
 """
 
 from __future__ import annotations
@@ -48,14 +48,6 @@ class JetsonProfile:
     temperatures: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PowerProfile:
-    """on_mains None: unknown (a desktop usually tells nothing). battery in per cent."""
-
-    on_mains: bool | None = None
-    battery_percent: int | None = None
-
-
 def read_board(readings: Readings) -> str | None:
     """The board's name ('NVIDIA Jetson Orin Nano …', 'Raspberry Pi 5 …') or the PC's product name; None if unnamed."""
     for name in ("proc/device-tree/model", "sys/firmware/devicetree/base/model"):
@@ -81,25 +73,6 @@ def read_jetson(readings: Readings, board: str | None) -> JetsonProfile | None:
         rails=_rails(readings),
         temperatures=_temperatures(readings),
     )
-
-
-def read_power(readings: Readings) -> PowerProfile:
-    """Battery and mains from /sys/class/power_supply; peripherals' batteries (scope Device) do not count."""
-    mains: list[bool] = []
-    percent: int | None = None
-    charging: bool | None = None
-    for supply in readings.folders("sys/class/power_supply/*"):
-        kind = readings.text(f"{supply}/type")
-        if kind == "Battery" and readings.text(f"{supply}/scope") != "Device":
-            percent = readings.number(f"{supply}/capacity")
-            charging = readings.text(f"{supply}/status") not in {"Discharging", None}
-        elif kind in {"Mains", "USB"}:
-            online = readings.number(f"{supply}/online")
-            mains.extend([bool(online)] if online is not None else [])
-    on_mains = any(mains) if mains else charging
-    if on_mains is None:
-        readings.note("power.on_mains", "sys/class/power_supply: names no supply")
-    return PowerProfile(on_mains, percent)
 
 
 def _l4t(release: str | None) -> str | None:

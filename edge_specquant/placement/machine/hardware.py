@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .bandwidth import Bandwidth, gpu_bandwidth, host_bandwidth
-from .board import JetsonProfile, PowerProfile, read_board, read_jetson, read_power
+from .battery import PowerProfile, read_power
+from .board import JetsonProfile, read_board, read_jetson
 from .cgroup import read_cgroup
 from .cpu import CpuProfile, read_cpu
 from .file_tree import Missing, Readings

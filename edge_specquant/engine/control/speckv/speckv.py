@@ -23,6 +23,7 @@ from ...signals import Choice, Offer, Signals
 from ...stats import RoundRecord
 from ..costs import Costs
 from ..ledger import Ledger, settle
+from ..prices import RoundPrice, Seconds
 from .mlp import Mlp, Values
 
 GAMMAS = (2, 4, 6, 8)
@@ -123,7 +124,7 @@ class SpecKV:
         self._widest = min(widest, GAMMAS[-1])
         self._compression_of = compression_of
         self._previous: Summary | None = None
-        self._n_past = 0
+        self._round = RoundPrice(costs, Seconds())
         self._n_plain = 0
         self._ledger = Ledger()
         self._why = "nothing drafted yet"
@@ -159,7 +160,7 @@ class SpecKV:
     def observe(self, record: RoundRecord) -> None:
         """Keeps the draft's summary for the next choice; learns costs and books the round in the ledger."""
         self._ledger.book(*settle(record, self._costs))
-        self._n_past = record.n_past + record.n_accepted + 1
+        self._round.move_to(record)
         self._n_plain = 0 if record.n_drafted else self._n_plain + 1
         self._previous = summarise(record.signals) or self._previous
 
@@ -184,8 +185,8 @@ class SpecKV:
 
     def _fastest(self, offer: Offer, tokens: Mapping[int, float]) -> int:
         """The gamma with most tokens per second; 0 where none beats plain decoding."""
-        alone = 1.0 / self._costs.verify_s(1, self._n_past)
-        rates = {gamma: count / self._round_s(offer, gamma) / alone for gamma, count in tokens.items()}
+        alone = 1.0 / self._round.plain()
+        rates = {gamma: count / self._round.whole(offer, gamma) / alone for gamma, count in tokens.items()}
         best = max(rates, key=rates.__getitem__)
         if rates[best] >= _MIN_GAIN:
             self._why = f"{best} ahead predicted {rates[best]:.2f}x"
@@ -196,13 +197,7 @@ class SpecKV:
         self._why = f"no gamma pays here (best {best} ahead: {rates[best]:.2f}x)"
         return 0
 
-    def _round_s(self, offer: Offer, gamma: int) -> float:
-        step = self._costs.draft_s(offer.source, 1, self._n_past)
-        behind = max(offer.n_behind, 1)
-        catch_up = self._costs.draft_s(offer.source, behind, self._n_past) if behind > 1 else step
-        return catch_up + (gamma - 1) * step + self._costs.verify_s(self._costs.padded(1 + gamma), self._n_past)
-
     def _covered(self, offer: Offer, gamma: int) -> bool:
         """Whether the ledger bears the round's worst case: nothing accepted."""
-        one = self._costs.verify_s(1, self._n_past)
-        return self._round_s(offer, gamma) - one <= self._ledger.credit(_OPENING_CREDIT * one)
+        one = self._round.plain()
+        return self._round.whole(offer, gamma) - one <= self._ledger.credit(_OPENING_CREDIT * one)

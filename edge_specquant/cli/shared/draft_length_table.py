@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...bench.measure.statistics import Interval
-from ...bench.papers.gamma_report import GammaReport, PolicyTable
+from ...bench.papers.draft_length_report import GammaReport, PolicyTable
 
 UNKNOWN = "—"
 _PAPER_TOKENS = {

@@ -26,8 +26,8 @@ from ...engine.control.traces import TraceRound
 from ...engine.signals import Offer
 from ...errors import UsageError
 from ..measure.statistics import N_RESAMPLES, Interval
-from . import gamma_policies as policies
-from .gamma_policies import LENGTHS, LONGEST, Outcome, Pair, PairCosts, Reply
+from . import draft_length_policies as policies
+from .draft_length_policies import LENGTHS, LONGEST, Outcome, Pair, PairCosts, Reply
 
 BASELINE = "fixed-4"
 N_FOLDS = 5
