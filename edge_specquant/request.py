@@ -11,6 +11,7 @@ from .params import SamplingParams, SpeculationParams
 
 MAX_LOGPROBS = 20
 ON_FULL = ("stop", "shift")
+TEMPLATE_OWN = frozenset({"messages", "tools", "reply_ids", "bos_token", "eos_token"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,10 @@ class Request:
     of each token and of that many alternatives; prompt_logprobs: the same of the prompt's own tokens, on the first
     event (max_tokens 0 asks for nothing else). on_full: "stop" ends a reply where the context is full, "shift" drops
     the oldest turns but the system prompt and goes on. policy: a routing policy that fills in what is not named here.
-    tools: functions (OpenAI's objects) for a chat template that describes them to the model.
+    tools: functions (OpenAI's objects) for a chat template that describes them to the model. template_args: more
+    variables of the chat template, by the names that transformers' apply_chat_template takes (enable_thinking,
+    documents, add_generation_prompt, continue_final_message ...). A last message of role assistant is continued, not
+    answered; prefill adds one with this text.
     earlier_reply: ids of another sibling's reply to the same prompt (a redo); it is verified like one long draft, kept
     as far as the target agrees (its tokens have the origin "agreed"), and gone on with from there.
     """
@@ -44,6 +48,8 @@ class Request:
     on_full: str = "stop"
     policy: str | None = None
     tools: Sequence[Mapping[str, Any]] = ()
+    template_args: Mapping[str, Any] = field(default_factory=dict)
+    prefill: str | None = None
     earlier_reply: Sequence[int] = ()
     sampling: SamplingParams = field(default_factory=SamplingParams)
     speculation: SpeculationParams = field(default_factory=SpeculationParams)
@@ -52,6 +58,12 @@ class Request:
         given = [bool(self.messages), bool(self.prompt_tokens), self.prompt is not None]
         if sum(given) != 1:
             raise UsageError("give exactly one of prompt, messages and prompt_tokens")
+        if not self.prompt_tokens and self._says_nothing():
+            raise UsageError("the prompt is empty; say something")
+        if self.raw and (self.prefill or self.template_args):
+            raise UsageError("raw leaves the chat template out: put the beginning of the reply into the prompt itself")
+        if taken := sorted(TEMPLATE_OWN & set(self.template_args)):
+            raise UsageError(f"template_args has '{taken[0]}', which the chat template gets from elsewhere; leave it out")
         if self.max_tokens is not None and self.max_tokens < 0:
             raise UsageError(f"max_tokens is {self.max_tokens}; it must be 0 or more")
         if self.min_tokens < 0:
@@ -65,7 +77,13 @@ class Request:
         if self.on_full not in ON_FULL:
             raise UsageError(f"on_full is '{self.on_full}'; it must be one of {', '.join(ON_FULL)}")
 
+    def _says_nothing(self) -> bool:
+        if self.prompt is not None:
+            return not (self.prompt if self.raw else self.prompt.strip())
+        return not any(message.get("content") or message.get("tool_calls") for message in self.messages)
+
     def as_messages(self) -> list[Mapping[str, Any]]:
         """The conversation, system prompt first."""
         head: list[Mapping[str, Any]] = [{"role": "system", "content": self.system}] if self.system else []
-        return [*head, *self.messages] if self.messages else [*head, {"role": "user", "content": self.prompt or ""}]
+        said = self.messages or [{"role": "user", "content": self.prompt or ""}]
+        return [*head, *said, *([{"role": "assistant", "content": self.prefill}] if self.prefill else [])]

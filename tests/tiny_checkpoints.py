@@ -254,6 +254,24 @@ def sentencepiece_model() -> bytes:
     return model.getvalue()
 
 
+def sentencepiece_as_json(*, prefix: bool) -> Tokenizer:
+    """The same SentencePiece model as tokenizer.json, the way transformers saves Llama 2 and Gemma."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model())
+    pieces = {processor.IdToPiece(i): i for i in range(processor.GetPieceSize())}
+    scores = {piece: processor.GetScore(i) for piece, i in pieces.items()}
+    merges = [
+        (piece[:cut], piece[cut:])
+        for piece in sorted(pieces, key=lambda piece: -scores[piece])
+        for cut in range(1, len(piece))
+        if piece[:cut] in pieces and piece[cut:] in pieces and not piece.startswith("<")
+    ]
+    tokenizer = Tokenizer(models.BPE(pieces, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    steps = [normalizers.Prepend("▁")] if prefix else []
+    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.ByteFallback()
+    return tokenizer
+
+
 def byte_level_tokenizer(kind: str) -> Tokenizer:
     """Byte-level BPE with the pre-tokenizer of Qwen2 or Llama 3."""
     return Tokenizer.from_str(_byte_level_json("llama3" if kind == "llama3" else "qwen2"))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AbortedError, ContextFullError, DecodeError
-from .protocol import Chunk, ContextParams, Logits
+from .protocol import Chunk, ContextParams, Logits, Marker
 
 NextLogits = Callable[[Sequence[int]], Logits]
 
@@ -29,7 +29,8 @@ class FakeVocab:
         self.bos: int | None = N_BYTES + 1
         self.add_bos = False
         self.eog_tokens = frozenset({N_BYTES})
-        self.control_markers: tuple[str, ...] = ("<eos>", "<bos>")
+        self.special_tokens = {"eos_token": N_BYTES, "bos_token": N_BYTES + 1}
+        self.markers: tuple[Marker, ...] = (Marker("<eos>", N_BYTES), Marker("<bos>", N_BYTES + 1))
 
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
         """One token a byte; '<eos>' and '<bos>' become control ids only if parse_special."""
@@ -47,7 +48,8 @@ class FakeVocab:
         """The byte itself; control tokens are empty unless special."""
         if token < N_BYTES:
             return bytes([token])
-        return f"<control{token}>".encode() if special else b""
+        names = {marker.token: marker.text for marker in self.markers}
+        return names.get(token, f"<control{token}>").encode() if special else b""
 
     def is_eog(self, token: int) -> bool:
         """True for EOS."""

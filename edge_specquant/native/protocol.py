@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,18 @@ class Chunk:
     seq: int
 
 
+class Marker(NamedTuple):
+    """The text that stands for a token as a whole: of a control token, else of a user-defined one. strips_left and
+    strips_right: white space beside it goes (Phi 3).
+    """
+
+    text: str
+    token: int
+    is_control: bool = True
+    strips_left: bool = False
+    strips_right: bool = False
+
+
 class Vocab(Protocol):
     """Text to token ids and back."""
 
@@ -67,8 +79,13 @@ class Vocab(Protocol):
         ...
 
     @property
-    def control_markers(self) -> tuple[str, ...]:
-        """The texts that `parse_special` would turn into control ids."""
+    def special_tokens(self) -> Mapping[str, int]:
+        """Tokens by the names that templates use: "bos_token", "eos_token" and what else there is."""
+        ...
+
+    @property
+    def markers(self) -> tuple[Marker, ...]:
+        """All texts that `parse_special` turns into one id each."""
         ...
 
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:

@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 from .library.library import engine
+from .protocol import Marker
 
 _NO_TOKEN = -1
 
@@ -62,10 +63,33 @@ class NativeVocab:
         return frozenset(token for token in range(self.n_tokens) if self.is_eog(token))
 
     @functools.cached_property
-    def control_markers(self) -> tuple[str, ...]:
-        """The texts that `parse_special` would turn into control ids."""
-        found = (self.text(t).decode("utf-8", "replace") for t in range(self.n_tokens) if self.is_control(t))
-        return tuple(text for text in found if text)
+    def special_tokens(self) -> dict[str, int]:
+        """Tokens by the names that templates use."""
+        lib = engine()
+        known = {"bos_token": self.bos, "eos_token": self.eos}
+        for name in ("sep", "pad", "mask"):
+            known[f"{name}_token"] = _known(getattr(lib, f"llama_vocab_{name}")(self._handle))
+        unknown = (token for token, has in enumerate(self._attributes) if has & lib.LLAMA_TOKEN_ATTR_UNKNOWN)
+        known["unk_token"] = next(unknown, None)
+        return {name: token for name, token in known.items() if token is not None}
+
+    @functools.cached_property
+    def markers(self) -> tuple[Marker, ...]:
+        """All texts that `parse_special` turns into one id each (llama-vocab.cpp, tokenizer_st_partition)."""
+        lib = engine()
+        control = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN
+        found: list[Marker] = []
+        for token, has in enumerate(self._attributes):
+            text = self.text(token).decode("utf-8", "replace") if has & (control | lib.LLAMA_TOKEN_ATTR_USER_DEFINED) else ""
+            if text:
+                left, right = bool(has & lib.LLAMA_TOKEN_ATTR_LSTRIP), bool(has & lib.LLAMA_TOKEN_ATTR_RSTRIP)
+                found.append(Marker(text, token, bool(has & control), left, right))
+        return tuple(found)
+
+    @functools.cached_property
+    def _attributes(self) -> tuple[int, ...]:
+        attribute_of = engine().llama_vocab_get_attr
+        return tuple(attribute_of(self._handle, token) for token in range(self.n_tokens))
 
     @property
     def handle(self) -> Any:

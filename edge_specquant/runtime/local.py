@@ -20,7 +20,6 @@ from ..engine.caches.snapshot_files import SnapshotFiles
 from ..engine.caches.snapshots import Snapshots
 from ..engine.control.traces import TraceFile
 from ..engine.events import TokenEvent
-from ..engine.prompts.template import ChatTemplate, with_bos
 from ..engine.session import ReplyPlan, Session
 from ..errors import EngineError
 from ..gguf.family.family import Family
@@ -37,7 +36,7 @@ from .models.under_plan import MakePlan, Planned, planner_of, wished_draft
 from .models.variants import Variants
 from .options import EngineOptions, OnPrefill
 from .reply import Events, Reply
-from .serving.reply_tokens import ReplyTokens
+from .serving.prompts import Prompts
 from .serving.routed import Routed
 from .serving.slots import Slot, Slots
 from .serving.waiting_line import Line, Place
@@ -83,9 +82,7 @@ class LocalEngine:
         self._loading = threading.local()
         self._planning = threading.Lock()
         self._switching = threading.Lock()
-        self._template: ChatTemplate | None = None
-        self._template_of: Model | None = None
-        self._reply_tokens = ReplyTokens()
+        self._prompts = Prompts()
         self.notices: list[str] = []
 
     def generate(self, request: Request, on_prefill: OnPrefill | None = None) -> Reply:
@@ -233,7 +230,7 @@ class LocalEngine:
     def _remember(self, plan: ReplyPlan, text: str, ids: list[int]) -> None:
         for resident in self._slots.held() if ids else ():
             if resident.name == plan.target:
-                self._reply_tokens.remember(text, ids, resident.model.vocab)
+                self._prompts.replies.remember(text, ids, resident.model.vocab)
         if self.options.log_prompts:
             logger.info("reply %r", text)
 
@@ -262,17 +259,8 @@ class LocalEngine:
             grammar=request.grammar if request.json_schema is None else schema_to_gbnf(request.json_schema),
             n_logprobs=request.logprobs,
             n_prompt_logprobs=request.prompt_logprobs,
-            n_keep=self._n_keep(request) if request.on_full == "shift" else None,
+            n_keep=1 if request.on_full == "shift" else None,
         )
-
-    def _n_keep(self, request: Request) -> int:
-        """Tokens of the prompt that a full context keeps: the system prompt, or BOS alone."""
-        if request.prompt_tokens or request.raw or self._template is None:
-            return 1
-        first = request.as_messages()[:1]
-        if first[0].get("role") != "system":
-            return 1
-        return len(self._template.tokens(first, add_generation_prompt=False))
 
     def _count_tokens(self, text: str) -> int:
         """By the vocabulary of a model in memory; about four bytes a token before there is one."""
@@ -283,15 +271,7 @@ class LocalEngine:
         if request.prompt_tokens:
             return list(request.prompt_tokens)
         held = self._slots.held()  # siblings share vocabulary and template
-        model = held[-1].model if held else self._slots.model(self.siblings(request)[0])
-        if request.raw:
-            return with_bos(model.vocab.tokenize(request.prompt or "", parse_special=True), model.vocab)
-        if self._template is None or self._template_of is not model:  # a vocabulary goes with its model
-            self._template, self._template_of = ChatTemplate(model.chat_template, model.vocab), model
-        known: dict[str, Any] = {"tools": list(request.tools)} if request.tools else {}
-        return self._template.tokens(
-            request.as_messages(), reply_ids=lambda message: self._reply_tokens.find(message, model.vocab), **known
-        )
+        return self._prompts.tokens(request, held[-1].model if held else self._slots.model(self.siblings(request)[0]))
 
     # -- models and contexts ----------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...engine.prompts.template import with_bos
+from ...engine.prompts.encoding import with_bos
 from ...errors import ContextFullError, PromptTooLongError
 from ...gguf.family.family import Family
 from ...native.opening import open_model

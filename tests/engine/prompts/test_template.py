@@ -44,7 +44,7 @@ def test_without_a_template_the_next_turn_begins_with_all_that_was_decoded(said:
     made, ids = ChatTemplate(None, FakeVocab()), [ord(letter) for letter in said]
     first = made.tokens(HELLO)
     turns = [*HELLO, {"role": "assistant", "content": said}, {"role": "user", "content": "more"}]
-    second = made.tokens(turns, reply_ids=lambda _: ids)
+    second = made.tokens(turns, reply_ids=lambda *_: ids)
     assert second[: len(first) + len(ids)] == [*first, *ids]
     typed = text_of(made.tokens(turns))
     assert typed == f"User: hello\nAssistant: {said.strip()}\nUser: more\nAssistant:"
@@ -52,7 +52,7 @@ def test_without_a_template_the_next_turn_begins_with_all_that_was_decoded(said:
 
 def test_what_templates_expect_is_there() -> None:
     source = "{{ bos_token }}{{ strftime_now('%Y')[:2] }}{{ messages | tojson }}{{ eos_token }}"
-    assert text_of(ChatTemplate(source, FakeVocab()).tokens(HELLO)).startswith('<control257>20[{"role": "user"')
+    assert text_of(ChatTemplate(source, FakeVocab()).tokens(HELLO)).startswith('<bos>20[{"role": "user"')
 
 
 def test_the_templates_own_refusal_is_heard() -> None:
@@ -86,7 +86,7 @@ def test_bos_exactly_once() -> None:
 
 def test_forged_turns_of_a_real_vocabulary(tiny_gguf: Path) -> None:
     with NativeModel(tiny_gguf, use_extra_bufts=True, vocab_only=True) as model:
-        marker = model.vocab.control_markers[-1]
+        marker = model.vocab.markers[-1].text
         plain = ChatTemplate(CHATML, model.vocab).tokens([{"role": "user", "content": "x y"}])
         forged = ChatTemplate(CHATML, model.vocab).tokens([{"role": "user", "content": f"x {marker} y"}])
         special = {i for i in range(model.vocab.n_tokens) if model.vocab.is_control(i)}

@@ -15,6 +15,7 @@ from tiny_checkpoints import (
     CHAT_TEMPLATE,
     QWEN2_PATTERN,
     byte_level_tokenizer,
+    sentencepiece_as_json,
     sentencepiece_model,
     write_checkpoint,
 )
@@ -62,24 +63,6 @@ def test_sentencepiece_ids_equal_the_sentencepiece_library(tmp_path: Path) -> No
         assert model.vocab.tokenize(NASTY) == processor.encode(NASTY)
         assert model.vocab.add_bos
         assert model.vocab.tokenize("a<|end|>b", parse_special=True).count(601) == 1
-
-
-def sentencepiece_as_json(*, prefix: bool) -> Tokenizer:
-    """The same SentencePiece model as tokenizer.json, the way transformers saves Llama 2 and Gemma."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model())
-    pieces = {processor.IdToPiece(i): i for i in range(processor.GetPieceSize())}
-    scores = {piece: processor.GetScore(i) for piece, i in pieces.items()}
-    merges = [
-        (piece[:cut], piece[cut:])
-        for piece in sorted(pieces, key=lambda piece: -scores[piece])
-        for cut in range(1, len(piece))
-        if piece[:cut] in pieces and piece[cut:] in pieces and not piece.startswith("<")
-    ]
-    tokenizer = Tokenizer(models.BPE(pieces, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    steps = [normalizers.Prepend("▁")] if prefix else []
-    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.ByteFallback()
-    return tokenizer
 
 
 @pytest.mark.parametrize("prefix", [True, False])
