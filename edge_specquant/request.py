@@ -63,7 +63,9 @@ class Request:
         if self.raw and (self.prefill or self.template_args):
             raise UsageError("raw leaves the chat template out: put the beginning of the reply into the prompt itself")
         if taken := sorted(TEMPLATE_OWN & set(self.template_args)):
-            raise UsageError(f"template_args has '{taken[0]}', which the chat template gets from elsewhere; leave it out")
+            raise UsageError(
+                f"template_args has '{taken[0]}', which the chat template gets from elsewhere; leave it out"
+            )
         if self.max_tokens is not None and self.max_tokens < 0:
             raise UsageError(f"max_tokens is {self.max_tokens}; it must be 0 or more")
         if self.min_tokens < 0:

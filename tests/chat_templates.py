@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Maker:
-    """knows: of "system", "tools", "thoughts", "documents" what the template writes. wants_bos: the vocabulary's rule."""
+    """knows: what of a conversation the template writes. wants_bos: the vocabulary's rule."""
 
     source: str | Mapping[str, str]
     control: tuple[str, ...]
@@ -394,7 +394,13 @@ _DEEPSEEK_R1 = Maker(
     "{% if add_generation_prompt and not ns.is_tool %}{{'<｜Assistant｜><think>\\n'}}{% endif %}",
     control=(
         *("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"),
-        *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+        *(
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁calls▁end｜>",
+            "<｜tool▁call▁begin｜>",
+            "<｜tool▁call▁end｜>",
+            "<｜tool▁sep｜>",
+        ),
         *("<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
     ),
     tags=("<think>", "</think>"),
@@ -545,7 +551,7 @@ _GRANITE = Maker(
     eos="<|end_of_text|>",
 )
 
-# Whatever else a template may do to a text: every one of these must keep the origins or count the result as the caller's.
+# Whatever else a template may do to a text: each keeps the origins or counts the result as the caller's.
 _OPERATIONS = Maker(
     r"""{%- for m in messages -%}
 {%- set c = m.content -%}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from chat_templates import Maker
 from tiny_checkpoints import byte_level_tokenizer, sentencepiece_as_json
 from tokenizers import AddedToken, Tokenizer, processors
 
-from edge_specquant.gguf.tokenizer import read_vocabulary, vocabulary_fields
+from edge_specquant.gguf.checkpoint.tokenizer import read_vocabulary, vocabulary_fields
 from edge_specquant.native.model import NativeModel
 from edge_specquant.native.opening import open_model
 
@@ -39,13 +38,13 @@ def twins(folder: Path, maker: Maker, kind: str = "bpe") -> Twins:
     names = {"bos_token": maker.bos, "eos_token": maker.eos}
     named = {key: text for key, text in names.items() if text is not None}
     (folder / "tokenizer_config.json").write_text(json.dumps({**named, "add_bos_token": maker.wants_bos}))
-    path = _vocabulary_file(folder, tokenizer, maker.source)
+    path = _vocabulary_file(folder, tokenizer)
     sources = maker.source if isinstance(maker.source, str) else dict(maker.source)
     theirs = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=sources, **named)
     return Twins(open_model(path, vocab_only=True), theirs)
 
 
-def _vocabulary_file(folder: Path, tokenizer: Tokenizer, source: str | Mapping[str, str]) -> Path:
+def _vocabulary_file(folder: Path, tokenizer: Tokenizer) -> Path:
     """A GGUF without weights, its metadata made by the converter's own code."""
     path = folder / "vocabulary.gguf"
     writer = gguf.GGUFWriter(path, "llama")
@@ -63,7 +62,6 @@ def _vocabulary_file(folder: Path, tokenizer: Tokenizer, source: str | Mapping[s
             writer.add_uint32(key, value)
         else:
             writer.add_string(key, value)
-    del source
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()

@@ -80,7 +80,11 @@ class NativeVocab:
         control = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN
         found: list[Marker] = []
         for token, has in enumerate(self._attributes):
-            text = self.text(token).decode("utf-8", "replace") if has & (control | lib.LLAMA_TOKEN_ATTR_USER_DEFINED) else ""
+            text = (
+                self.text(token).decode("utf-8", "replace")
+                if has & (control | lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
+                else ""
+            )
             if text:
                 left, right = bool(has & lib.LLAMA_TOKEN_ATTR_LSTRIP), bool(has & lib.LLAMA_TOKEN_ATTR_RSTRIP)
                 found.append(Marker(text, token, bool(has & control), left, right))

@@ -33,9 +33,7 @@ def structure(vocab: Vocab, source: str) -> tuple[Marker, ...]:
     )
 
 
-def encode(
-    text: Text, vocab: Vocab, markers: Iterable[Marker], known: Known | None = None
-) -> list[int]:
+def encode(text: Text, vocab: Vocab, markers: Iterable[Marker], known: Known | None = None) -> list[int]:
     """Token ids. Known ids are used where all of their text stands in one place, white space at its ends apart."""
     plain = str.__str__(text)
     present = [marker for marker in markers if marker.text in plain]

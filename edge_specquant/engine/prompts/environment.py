@@ -14,10 +14,11 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame, optimizeconst
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.filters import make_attrgetter
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from .origin import LOST, Text, as_text, joined, marked, origins_in
@@ -37,6 +38,7 @@ class _Generator(CodeGenerator):
             super().visit_Const(node, frame)
 
     def visit_TemplateData(self, node: nodes.TemplateData, frame: Frame) -> None:
+        del frame
         self.write(f"environment.own({node.data!r})")
 
     @optimizeconst
@@ -105,9 +107,7 @@ def _tojson(
     sort_keys: bool = False,
 ) -> Text:
     """Jinja's own escapes HTML, which is wrong in a prompt."""
-    written = json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    written = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     heads = {None if origin is None else origin.partition(".")[0] for origin in origins_in(value)}
     return Text(written, ((len(written), heads.pop() if len(heads) == 1 else LOST),))
 
@@ -134,7 +134,8 @@ def _indent(value: Any, width: int | str = 4, first: bool = False, blank: bool =
     lines = (as_text(str(value)) + "\n").splitlines()
     indented = [step + line if line or blank else line for line in lines[1:]]
     head = step + lines[0] if first else lines[0]
-    return marked("\n", None).join([head, *indented])
+    line_end: Text = marked("\n", None)
+    return line_end.join([head, *indented])
 
 
 def _same(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A text that knows of each character whether the chat template wrote it or a caller: the origin is carried, not guessed.
+"""A text that knows of each character whether the chat template wrote it or a caller: origins are carried, not guessed.
 
 A str subclass whose methods give the same (as markupsafe's Markup does), so that a template may cut, join and format
 as it likes. What an operation cannot place counts as the caller's. Knows no template and no vocabulary.
@@ -21,7 +21,9 @@ Runs = tuple[tuple[int, Origin], ...]
 LOST = "caller"
 """The origin of what an operation could not place: nobody knows whose it is, so it is no part of the template."""
 
-_PERCENT = re.compile(r"%(?:\((?P<key>[^)]*)\))?(?P<shape>[#0\- +]*(?:\*|\d+)?(?:\.(?:\*|\d+))?)[hlL]?(?P<kind>[a-zA-Z%])")
+_PERCENT = re.compile(
+    r"%(?:\((?P<key>[^)]*)\))?(?P<shape>[#0\- +]*(?:\*|\d+)?(?:\.(?:\*|\d+))?)[hlL]?(?P<kind>[a-zA-Z%])"
+)
 _BRACES = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}:!]*)(?P<shape>[^{}]*)\}")
 
 
@@ -71,28 +73,28 @@ class Text(str):
     def removesuffix(self, suffix: str, /) -> Text:
         return self[: -len(suffix)] if suffix and self.endswith(suffix) else self
 
-    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         return self._parts(str.split(self, sep, maxsplit), None if sep is None else len(sep))
 
-    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         return self._parts(str.rsplit(self, sep, maxsplit), None if sep is None else len(sep))
 
-    def partition(self, sep: str, /) -> tuple[str, str, str]:  # type: ignore[override]
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
         before, found, after = self._parts(str.partition(self, sep), 0)
         return before, found, after
 
-    def rpartition(self, sep: str, /) -> tuple[str, str, str]:  # type: ignore[override]
+    def rpartition(self, sep: str, /) -> tuple[str, str, str]:
         before, found, after = self._parts(str.rpartition(self, sep), 0)
         return before, found, after
 
-    def splitlines(self, keepends: bool = False) -> list[str]:  # type: ignore[override]
+    def splitlines(self, keepends: bool = False) -> list[str]:
         lines = self._parts(str.splitlines(self, True), 0)
         if keepends:
             return lines
         return [line[: len(bare)] for line, bare in zip(lines, str.splitlines(self), strict=True)]
 
     def _parts(self, parts: Iterable[str], gap: int | None) -> list[str]:
-        """Parts in their order, `gap` characters apart; None: only white space stands between, and no part begins so."""
+        """Parts in order, `gap` characters apart; None: only white space stands between, and no part begins with it."""
         found: list[str] = []
         at = 0
         for part in parts:
@@ -125,7 +127,7 @@ class Text(str):
             between += [self, part] if between else [part]
         return joined(between)
 
-    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> Text:  # type: ignore[override]
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> Text:
         if not old:
             return Text(str.replace(self, old, new, count))
         return as_text(new).join(self.split(old, count))
@@ -137,7 +139,10 @@ class Text(str):
         return as_text(fill) * (int(width) - len(self)) + self
 
     def center(self, width: SupportsIndex, fill: str = " ", /) -> Text:
-        return self._checked(self.ljust(len(self) + (int(width) - len(self)) // 2, fill).rjust(width, fill), str.center(self, width, fill))
+        return self._checked(
+            self.ljust(len(self) + (int(width) - len(self)) // 2, fill).rjust(width, fill),
+            str.center(self, width, fill),
+        )
 
     # -- other letters in the same places ---------------------------------------------------------------------------
 
@@ -184,7 +189,11 @@ class Text(str):
             if found["kind"] == "%":
                 return as_text("%")
             given = args[found["key"]] if found["key"] is not None else next(values, "")
-            return str(given) if found["kind"] == "s" and not found["shape"] else f"%{found['shape']}{found['kind']}" % (given,)
+            return (
+                str(given)
+                if found["kind"] == "s" and not found["shape"]
+                else f"%{found['shape']}{found['kind']}" % (given,)
+            )
 
         return self._checked(self._filled(_PERCENT, value), plain)
 
@@ -192,7 +201,7 @@ class Text(str):
         return as_text(other) % self
 
     @property
-    def format(self) -> Callable[..., Text]:  # type: ignore[override]
+    def format(self) -> Callable[..., Text]:
         """As str.format, without attributes: the sandbox has no say in here."""
         return self._formatted
 

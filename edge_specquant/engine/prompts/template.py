@@ -1,4 +1,4 @@
-"""Messages to prompt token ids by the model's own chat template, as its makers mean it; what a caller says forges nothing.
+"""Messages to prompt token ids by the model's own chat template; what a caller says forges nothing.
 
 Every string of a caller keeps its origin through the template (`origin.py`), and only what the template wrote is
 parsed for control tokens (`encoding.py`). Knows no model and no cache.
@@ -41,7 +41,7 @@ PLAIN = (
 
 # Templates build markers from roles ('<|' + role + '|>'), so these words, and no others, may be part of one.
 _ROLES = frozenset(
-    "system developer user assistant tool function ipython model environment observation context documents".split()
+    ("system", "developer", "user", "assistant", "model", "tool", "function", "ipython", "environment", "observation")
 )
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # the names in use; transformers takes these too
 _TOOL_USE, _DEFAULT = "tool_use", "default"
@@ -149,7 +149,15 @@ class ChatTemplate:
                 return as_text(template.render(variables))
         except jinja2.TemplateError as error:
             raise TemplateError(f"the chat template refused these messages: {error}; try --raw") from error
-        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
+        except (
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+            MemoryError,
+        ) as error:
             raise TemplateError(f"the chat template failed: {type(error).__name__}: {error}; try --raw") from error
 
 

@@ -5,7 +5,6 @@ prompts have the ids that transformers gives them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -15,7 +15,10 @@ OURS, THEIRS = "abß \n<|%", "XYZ7{}\t>"
 """Letters that only the template writes, and letters that only a caller writes."""
 
 pieces = st.lists(
-    st.one_of(st.text(OURS, max_size=4).map(lambda s: marked(s, None)), st.text(THEIRS, max_size=4).map(lambda s: marked(s, "x"))),
+    st.one_of(
+        st.text(OURS, max_size=4).map(lambda s: marked(s, None)),
+        st.text(THEIRS, max_size=4).map(lambda s: marked(s, "x")),
+    ),
     max_size=6,
 )
 texts = pieces.map(joined)
@@ -51,7 +54,8 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "rjust": lambda a, b: a.rjust(9),
 }
 RESPELLING: dict[str, Callable[[Any], Any]] = {
-    name: lambda a, name=name: getattr(a, name)() for name in ("upper", "lower", "title", "capitalize", "swapcase", "casefold", "expandtabs")
+    name: lambda a, name=name: getattr(a, name)()
+    for name in ("upper", "lower", "title", "capitalize", "swapcase", "casefold", "expandtabs")
 }
 
 
@@ -105,7 +109,9 @@ def test_formatting_keeps_origins(a: Text, b: Text) -> None:
         percent = "%" in form
         result = own % args if percent else own.format(*([] if "k" in form else args), **(args if "k" in form else {}))
         plain = plainly(args) if isinstance(args, tuple) else {"k": plainly(a)}
-        expected = form % plain if percent else form.format(*([] if "k" in form else plain), **(plain if "k" in form else {}))
+        expected = (
+            form % plain if percent else form.format(*([] if "k" in form else plain), **(plain if "k" in form else {}))
+        )
         assert plainly(result) == expected
         forged = [p for p in "XYZ7" if p in "".join(_own(result))]
         assert not forged
@@ -127,7 +133,7 @@ def test_a_callers_own_form_is_a_callers(a: Text) -> None:
 
 def test_what_cannot_be_placed_is_the_callers() -> None:
     assert runs_of("plain") == ((5, LOST),)
-    assert runs_of(Text("{}") .format("a")) == ((1, LOST),)
+    assert runs_of(Text("{}").format("a")) == ((1, LOST),)
     with pytest.raises(ValueError, match="plain names"):
         marked("{0.__class__}", None).format("a")
 

@@ -19,7 +19,7 @@ from tiny_checkpoints import (
     sentencepiece_model,
     write_checkpoint,
 )
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import pre_tokenizers
 
 from edge_specquant.errors import CheckpointError
 from edge_specquant.gguf.checkpoint.base import plan_base, write_base
