@@ -312,14 +312,15 @@ class Session:
 
     def _model_drafter(self, name: str, plan: ReplyPlan, target_model: Model, target: KVCache) -> Drafter:
         model, cache = self._cache(name, plan, second=name == plan.target)
-        if ":" in name:  # siblings were proven equal when the family was opened
+        is_guest = ":" in name or name.endswith(".gguf")
+        if is_guest:  # siblings were proven equal when the family was opened, and share the shape of their cells
             require_same_vocabulary(target_model, model)
         curves = self._curves(name)
         return ModelDrafter(
             name,
             cache,
             n_vocab=min(target.context.n_vocab, cache.context.n_vocab),
-            target=target if plan.speculation.transplant else None,
+            target=target if plan.speculation.transplant and not is_guest else None,
             wants_distributions=plan.speculation.accept == "rejection" and not plan.sampling.greedy,
             wants_entropy=plan.speculation.controller in ("entropy", "speckv") or self._traces is not None,
             ride_along=partial(riders, curves[0]) if curves and LOOKUP in plan.draft else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from ..config.settings import ServerSettings
@@ -38,17 +38,19 @@ def services_for(
     options: ServerOptions,
     *,
     policy: str | None = None,
+    guests: Sequence[str] = (),
     vocabulary: Callable[[], Model] | None = None,
 ) -> Services:
     """Everything that the routes work with; the engine is not started.
 
-    policy: what FAMILY:auto routes by. vocabulary replaces how the vocabulary is opened.
+    policy: what FAMILY:auto routes by. guests: drafts from elsewhere that requests may name. vocabulary replaces how
+    the vocabulary is opened.
     """
     manifest = runtime.family.manifest
     created = int(datetime.fromisoformat(manifest.created).timestamp()) if manifest is not None else 0
     # Known once a model was loaded (`warm_up`).
     n_ctx = max((resident.n_ctx for resident in runtime.status().residents), default=0) or None
-    catalog = Catalog(runtime.family.name, tuple(runtime.family.variants), created, n_ctx, policy)
+    catalog = Catalog(runtime.family.name, tuple(runtime.family.variants), created, n_ctx, policy, guests)
     live, metrics = Live(options), Metrics()
     pieces = Pieces(vocabulary or (lambda: vocabulary_of(runtime.family)))
     return Services(Engine(runtime, live, metrics, runtime.options.n_parallel), catalog, pieces, live, metrics)

@@ -6,10 +6,12 @@ first token) were reached.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...gguf.family.family import Family
+from ...gguf.family.guests import guest
 from ...native.opening import open_model
 from ...runtime import EngineOptions
 from ..measure.cases import EDIT_CLASS, long_case
@@ -50,15 +52,20 @@ def bench_speculation(
     *,
     targets: Sequence[str] = (),
     controllers: Sequence[str] = CONTROLLERS,
+    guests: Sequence[str] = (),
     n_long: int = 1500,
     peers: Sequence[Contestant] = (),
 ) -> Result:
-    """Measures speculation on every target. n_long 0 leaves the long prompt out. Raises FamilyError, EngineError."""
+    """Measures speculation on every target. n_long 0 leaves the long prompt out. guests: drafts from elsewhere.
+
+    Raises FamilyError, EngineError."""
     wanted = [family.variant(name).name for name in targets] or by_precision(family.variants)
+    named = [guest(name).name for name in guests]
     if n_long:
         cases = [*cases, _long_case(family, wanted[0], n_long)]
     with open_workplace(family, options, say=say) as place, without_kernel(place, wanted) as stock:
-        settings = [s for name in wanted for s in speculation_settings(name, place.variants, controllers=controllers)]
+        of = functools.partial(speculation_settings, controllers=controllers, guests=named)
+        settings = [setting for name in wanted for setting in of(name, place.variants)]
         default = {name for target in wanted for name in (alone(target).name, f"{target} {CONTROLLERS[0]}")}
         exact = [strict(setting) for setting in settings if setting.name in default]
         contestants = [*(place.contestant(setting) for setting in [*settings, *exact]), *stock, *peers]

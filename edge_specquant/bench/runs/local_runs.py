@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ...engine.stats import SpeculationStats
 from ...errors import EngineError
+from ...gguf.family.guests import is_guest
 from ...params import NOT_SIBLINGS, SamplingParams, SpeculationParams
 from ...placement.power.energy import EnergyMeter, NoEnergy
 from ...request import Request
@@ -88,7 +89,7 @@ class LocalRuns:
             speculation=speculation,
         )
         target, draft = self._runtime.siblings(request)
-        self._forget({target, *draft.split("+")} - set(NOT_SIBLINGS), prompt[0])
+        self._forget(target, draft, prompt[0])
         return self._reply(request, target)
 
     def _reply(self, request: Request, target: str) -> Sample:
@@ -148,11 +149,16 @@ class LocalRuns:
             total += n_drafted * n_bytes
         return total
 
-    def _forget(self, siblings: set[str], first: int) -> None:
-        """Makes each sibling's cache hold something else."""
+    def _forget(self, target: str, draft: str, first: int) -> None:
+        """Makes the cache of everybody who takes part hold something else; a guest cannot answer, so it drafts."""
         other = first + 1 if first == 0 else first - 1
-        for name in sorted(siblings):
-            request = Request(prompt_tokens=[other], target=name, max_tokens=1, sampling=_GREEDY, speculation=_ALONE)
+        names = sorted({target, *draft.split("+")} - set(NOT_SIBLINGS))
+        for name in names:
+            by_guest = SpeculationParams(draft=name, n_draft=1)
+            answering, speculation, n = (target, by_guest, 3) if is_guest(name) else (name, _ALONE, 1)
+            request = Request(
+                prompt_tokens=[other], target=answering, max_tokens=n, sampling=_GREEDY, speculation=speculation
+            )
             for _ in self._runtime.generate(request):
                 pass
 

@@ -34,8 +34,13 @@ def drafter_for(target: str, variants: Collection[str]) -> str | None:
     return next((name for name in wanted if name in variants), None)
 
 
-def speculation_settings(target: str, variants: Collection[str], *, controllers: Collection[str]) -> list[Setting]:
-    """Target alone, a fixed draft of 3, then each controller on the chain lookup -> smaller sibling."""
+def speculation_settings(
+    target: str, variants: Collection[str], *, controllers: Collection[str], guests: Collection[str] = ()
+) -> list[Setting]:
+    """Target alone, a fixed draft of 3, then each controller on the chain lookup -> smaller sibling.
+
+    Each guest (a draft from elsewhere) follows, beside look-ups, and beside look-ups and the sibling.
+    """
     drafter = drafter_for(target, variants)
     settings = [alone(target)]
     fixed = drafter or "lookup"
@@ -46,6 +51,9 @@ def speculation_settings(target: str, variants: Collection[str], *, controllers:
             continue  # it reads the signals of a model
         draft = fixed if name == "speckv" else chain
         settings.append(Setting(f"{target} {name}", target, SpeculationParams(draft=draft, controller=name)))
+    for guest in guests:
+        chains = dict.fromkeys((f"lookup+{guest}", f"{chain}+{guest}"))
+        settings += [Setting(f"{target} {each}", target, SpeculationParams(draft=each)) for each in chains]
     return settings
 
 

@@ -92,6 +92,7 @@ def full(family: str, peers: tuple[str, ...], **flags: Any) -> None:
 @command.command()
 @click.argument("family")
 @click.option("--target", "targets", multiple=True, metavar="VARIANT", help="Only this target (repeatable).")
+@click.option("--draft", "guests", multiple=True, metavar="DRAFT", help="FAMILY:SIBLING or GGUF file that drafts, too.")
 @click.option("--controller", "controllers", multiple=True, default=("goodput", "speckv"), show_default=True)
 @click.option("--long", "n_long", type=click.IntRange(0), default=1500, show_default=True, help="Long prompt's tokens.")
 @_with(*_RUN_FLAGS, *_PLACE_FLAGS, _PEER_FLAG, *_OUTPUT_FLAGS)
@@ -103,7 +104,7 @@ def speculation(family: str, peers: tuple[str, ...], **flags: Any) -> None:
     """
     from ...bench.benches.speculation import bench_speculation
 
-    names = {name: flags.pop(name) for name in ("targets", "controllers", "n_long")}
+    names = {name: flags.pop(name) for name in ("targets", "guests", "controllers", "n_long")}
     _race(bench_speculation, family, peers, flags, **names)
 
 

@@ -1,4 +1,4 @@
-"""`edge-specquant models list|show|verify|remove`: the families on this machine."""
+"""`edge-specquant models list|show|verify|pairs|remove`: the families on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 @click.group(name="models", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """List, show, verify and remove families."""
+    """List, show, verify, pair and remove families."""
 
 
 @command.command(name="list")
@@ -83,6 +83,23 @@ def verify(family: str, as_json: bool) -> None:
             click.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.subject}: {finding.detail}")
     if not all(finding.ok for finding in findings):
         sys.exit(1)
+
+
+@command.command()
+@click.argument("family")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def pairs(family: str, as_json: bool) -> None:
+    """Models of other families here that can draft for FAMILY, with the expected gain."""
+    from ...gguf.family.family import Family
+    from ...placement.plan.pairs import expected_pairs
+    from ..shared.pairs_table import pairs_document, print_pairs
+
+    opened = Family.open(family)
+    found = expected_pairs(opened)
+    if as_json:
+        click.echo(json.dumps(pairs_document(opened.name, found), ensure_ascii=False))
+    else:
+        print_pairs(opened.name, found)
 
 
 @command.command()

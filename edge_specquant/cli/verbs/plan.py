@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     help="What matters most; energy needs a meter and `calibrate`.",
 )
 @click.option("--target", metavar="VARIANT", help="Sibling that verifies and answers.")
-@click.option("--draft", metavar="VARIANT", help="Sibling that drafts, or 'none'.")
+@click.option("--draft", metavar="VARIANT", help="Sibling, FAMILY:SIBLING or GGUF file that drafts, or 'none'.")
 @click.option("--kv", "kv_type", metavar="TYPE", help="KV cache type: f16, q8_0, q4_0 ...")
 @click.option("--rpc", metavar="HOST:PORT,...", help="Use the devices of these rpc-workers too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -54,7 +54,7 @@ def command(
     with step_progress() as progress:
         opened = ensure_family(family, progress)
     wish = Wish(objective, n_ctx, target, draft, kv_type)
-    siblings, hardware = siblings_of(opened), probe_here(endpoints)
+    siblings, hardware = siblings_of(opened, draft), probe_here(endpoints)
     kept = read_all_kept(siblings, hardware.cpu.n_threads)
     if objective == "energy":
         _require_watts(opened.name, kept.watts, [sibling.name for sibling in siblings])

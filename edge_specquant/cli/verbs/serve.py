@@ -45,14 +45,17 @@ _FLAGS = {
 @click.option("--cors-origin", multiple=True, metavar="ORIGIN", help="A browser origin that may call; '*' is any.")
 @click.option("--policy", metavar="NAME", help="What FAMILY:auto routes by [fast].")
 @click.option("--target", metavar="VARIANT", help="The sibling of FAMILY:auto; nothing is routed then.")
-@click.option("--draft", metavar="VARIANT", help="Who drafts: a sibling, 'lookup', or 'none'.")
+@click.option("--draft", metavar="WHO", help="A sibling, FAMILY:SIBLING, PATH.gguf, 'lookup', or 'none'.")
+@click.option(
+    "--guest", "guests", multiple=True, metavar="DRAFT", help="A draft from elsewhere that requests may name, too."
+)
 @click.option("--ctx", "n_ctx", type=click.IntRange(1), help="Context length in tokens.")
 @click.option("--batch", "n_batch", type=click.IntRange(1), help="Prefill chunk.")
 @click.option("--threads", "n_threads", type=click.IntRange(0), help="0: the engine's choice.")
 @click.option("--gpu-layers", "n_gpu_layers", type=int, help="Layers on the GPU; -1 is all.")
 @click.option("--objective", type=click.Choice(["speed", "energy"]), help="What drafts save: time [speed], or joules.")
 @click.option("--in-process", is_flag=True, help="Keep the engine in this process: its crashes end the server.")
-def command(family: str | None, in_process: bool, **flags: object) -> None:
+def command(family: str | None, in_process: bool, guests: tuple[str, ...], **flags: object) -> None:
     """Serve FAMILY (the demo, when none is named) to OpenAI's clients.
 
     SIGHUP reads the settings again; SIGTERM ends when running answers have ended.
@@ -66,6 +69,7 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
     except ImportError as error:
         raise SetupError(f"the server needs '{error.name}'; run: {pip_install('server')}") from error
     from ...gguf.convert.convert import ensure_family
+    from ...gguf.family.guests import guest
     from ...runtime import EngineOptions, Runtime
     from ..shared.progress import step_progress
 
@@ -102,9 +106,16 @@ def command(family: str | None, in_process: bool, **flags: object) -> None:
             draft=settings.chat.draft,
             n_parallel=settings.server.parallel or setup.default_parallel(opened),
         )
+        named = tuple(guest(one).name for one in dict.fromkeys((*guests, *_guests_in(settings.chat.draft))))
         with opening(name, engine) as runtime:
             setup.warm_up(runtime)
-            serve.run(setup.services_for(runtime, options, policy=policy), listener, reload, _announce)
+            serve.run(setup.services_for(runtime, options, policy=policy, guests=named), listener, reload, _announce)
+
+
+def _guests_in(draft: str | None) -> list[str]:
+    from ...gguf.family.guests import is_guest
+
+    return [part for part in (draft or "").split("+") if is_guest(part)]
 
 
 def _load(flags: dict[str, object]) -> Loaded:

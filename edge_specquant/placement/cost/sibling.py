@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...gguf.family.family import Family
+from ...gguf.family.guests import guest, is_guest
 from ...gguf.format.header import ModelCard, read_card
 from ...gguf.nested.nested import BASE, NESTED
 from .footprint import WeightBytes, weight_bytes
@@ -20,12 +21,17 @@ from .footprint import WeightBytes, weight_bytes
 _AGREEMENT = ((12.0, 1.0), (8.0, 0.985), (6.2, 0.97), (5.2, 0.955), (4.2, 0.92), (3.2, 0.84), (0.0, 0.70))
 
 
+GUEST_ACCEPTANCE = 0.65
+"""Assumed of a smaller model of another family until replies have shown better: what published pairs lie around."""
+
+
 @dataclass(frozen=True)
 class Sibling:
     """One variant. measured_agreement: top-1 agreement with the reference, if the family was evaluated.
 
     residual: of a nested target, whose card is its base's: the second file, which refines the base. is_cpu_only: it
-    computes on the CPU or not at all, and so must a base that it shares.
+    computes on the CPU or not at all, and so must a base that it shares. is_guest: of another
+    family; it can only draft.
     """
 
     name: str
@@ -33,6 +39,7 @@ class Sibling:
     measured_agreement: float | None = None
     residual: ModelCard | None = None
     is_cpu_only: bool = False
+    is_guest: bool = False
 
     @property
     def path(self) -> Path:
@@ -90,8 +97,11 @@ class Sibling:
         return self.card.n_parameters
 
 
-def siblings_of(family: Family) -> tuple[Sibling, ...]:
-    """Every sibling of a family, most bits first; headers only, no hash is checked. Raises GGUFError."""
+def siblings_of(family: Family, draft: str | None = None) -> tuple[Sibling, ...]:
+    """Every sibling of a family, most bits first; headers only, no hash is checked. Raises GGUFError.
+
+    A draft from elsewhere (FAMILY:SIBLING or PATH.gguf) is added as a guest.
+    """
     siblings = []
     is_nested = {BASE, NESTED} <= family.variants.keys()
     for name, variant in family.variants.items():
@@ -101,6 +111,9 @@ def siblings_of(family: Family) -> tuple[Sibling, ...]:
         elif is_nested:
             base = read_card(family.variants[BASE].path)
             siblings.append(Sibling(name, base, agreement, read_card(variant.path), is_cpu_only=True))
+    if draft is not None and is_guest(draft):
+        found = guest(draft)
+        siblings.append(Sibling(found.name, read_card(found.variant.path), is_guest=True))
     return by_quality(siblings)
 
 
@@ -114,4 +127,6 @@ def expected_acceptance(target: Sibling, draft: Sibling) -> float:
 
     Two siblings err on the same hard tokens, so the target's own distance from the reference costs little.
     """
+    if draft.is_guest:
+        return GUEST_ACCEPTANCE
     return max(0.0, min(1.0, draft.agreement - 0.25 * (1.0 - target.agreement)))

@@ -49,7 +49,7 @@ def make_plan(
     targets, drafts = _candidates(ordered, wish)
     if wish.objective == "energy" and not watts:
         raise PlanError("energy cannot be planned: nothing is known of what the siblings draw; see calibrate")
-    groups = _context_groups(ordered[0], wish)
+    groups = _context_groups(targets[0], wish)
     site = site_of(hardware, budget_of(hardware), curves, ordered, groups[0][0])
     site = replace(site, watts=watts if wish.objective == "energy" else None)
     for contexts in groups:
@@ -72,7 +72,8 @@ def _candidates(ordered: Sequence[Sibling], wish: Wish) -> tuple[Sequence[Siblin
     for name in (wish.target, wish.draft):
         if name not in (None, "none") and name not in by_name:
             raise UsageError(f"the family has no variant '{name}'; it has {', '.join(by_name)}")
-    whole = [sibling for sibling in ordered if sibling.name != SKIP] or ordered  # without layers it can only draft
+    own = [sibling for sibling in ordered if not sibling.is_guest]
+    whole = [sibling for sibling in own if sibling.name != SKIP] or own  # without layers it can only draft
     targets = [by_name[wish.target]] if wish.target else whole
     if wish.draft == "none":
         return targets, ()

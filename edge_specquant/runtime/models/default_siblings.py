@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from ...gguf.convert.skipped_layers import SKIP
 from ...gguf.family.family import Family
+from ...gguf.family.guests import any_variant
 from ...gguf.nested.nested import BASE, NESTED
 from ...params import NOT_SIBLINGS
 from ...placement.plan.plan_types import PlacementPlan
@@ -30,13 +31,13 @@ def unplanned(target: str | None) -> None:
 def choose_siblings(
     family: Family, options: EngineOptions, request: Request, plan_for: PlanFor = unplanned
 ) -> tuple[str, str]:
-    """(target, draft); draft may be "lookup", "none" or a chain such as "lookup+q4".
+    """(target, draft); draft may be "lookup", "none" or a chain such as "lookup+q4" or "lookup+other:q4".
 
-    Raises FamilyError for a variant there is not.
+    Raises FamilyError for a variant there is not, GGUFError for a file that is no model.
     """
     target = family.variant(request.target).name if request.target else default_target(family, options, plan_for)
     draft = request.speculation.draft or default_draft(family, options, target, plan_for)
-    parts = [part if part in NOT_SIBLINGS else family.variant(part).name for part in draft.split("+")]
+    parts = [part if part in NOT_SIBLINGS else any_variant(family, part).name for part in draft.split("+")]
     return target, "+".join(parts)
 
 

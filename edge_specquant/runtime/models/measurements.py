@@ -14,6 +14,7 @@ from ...engine.caches.certificate_files import certificate
 from ...engine.caches.kv_cache import KVCache
 from ...engine.control.costs import Curve
 from ...gguf.family.family import Family
+from ...gguf.family.guests import any_variant, is_guest
 from ...native.protocol import Context, Model
 from ...placement.cost.calibrate import Calibration, calibrate_quickly, keep, kept_path, read_kept
 from ...placement.cost.measure_watts import measure_watts
@@ -42,7 +43,7 @@ class Measured:
 
     def curves(self, variant: str) -> tuple[Curve, Curve] | None:
         """(as target, as draft), or None when they were never measured."""
-        if variant not in self._family.variants:
+        if not self._has_file(variant):
             return None
         if variant not in self._known:
             self._known[variant] = read_kept(self.path(variant))
@@ -51,7 +52,7 @@ class Measured:
 
     def measure(self, variant: str, context: Context) -> None:
         """A quick calibration on a fresh context, where there is none yet."""
-        if self.curves(variant) is None and variant in self._family.variants:
+        if self.curves(variant) is None and self._has_file(variant):
             made = self._known[variant] = calibrate_quickly(context, QUICK_BUDGET_S)
             keep(self.path(variant), made)
 
@@ -86,7 +87,10 @@ class Measured:
         """Where the variant's calibration is kept."""
         return self._kept(variant, "calibration")
 
+    def _has_file(self, variant: str) -> bool:
+        return variant in self._family.variants or is_guest(variant)
+
     def _kept(self, variant: str, kind: str) -> Path:
-        path, options = self._family.variant(variant).path, self._options
+        path, options = any_variant(self._family, variant).path, self._options
         kv_types, n_layers = "/".join(self._kv_types()), self._layers(variant)
         return kept_path(path, options.n_threads, n_layers, kv_types, use_kernel=options.use_kernel, kind=kind)

@@ -17,6 +17,7 @@ from ...gguf.family.family import Family
 from ...params import NOT_SIBLINGS
 from ...placement.cost.kept_curves import read_all_kept
 from ...placement.cost.sibling import siblings_of
+from ...placement.machine.hardware import HardwareProfile
 from ...placement.machine.this_machine import probe_here
 from ...placement.plan.plan import make_plan
 from ...placement.plan.plan_types import PlacementPlan, Wish
@@ -35,17 +36,18 @@ def planner_of(family: Family, options: EngineOptions) -> MakePlan:
     """Plans for this family on this machine; headers, machine and kept curves are read once, by the first of them."""
 
     @functools.cache
-    def known() -> MakePlan:
-        siblings, hardware = siblings_of(family), probe_here()
-        if options.n_gpu_layers == 0:
-            hardware = replace(hardware, gpus=())
-        n_threads = options.n_threads or hardware.cpu.n_threads
-        curves = read_all_kept(siblings, n_threads).curves
-        return lambda wish: replace(
-            make_plan(siblings, hardware, wish, curves), n_threads=n_threads, n_threads_batch=n_threads
-        )
+    def machine() -> HardwareProfile:
+        hardware = probe_here()
+        return replace(hardware, gpus=()) if options.n_gpu_layers == 0 else hardware
 
-    return lambda wish: known()(wish)
+    @functools.cache
+    def plan(wish: Wish) -> PlacementPlan:
+        siblings = siblings_of(family, wish.draft)
+        n_threads = options.n_threads or machine().cpu.n_threads
+        made = make_plan(siblings, machine(), wish, read_all_kept(siblings, n_threads).curves)
+        return replace(made, n_threads=n_threads, n_threads_batch=n_threads)
+
+    return plan
 
 
 def wished_draft(draft: str | None) -> str | None:

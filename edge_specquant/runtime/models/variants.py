@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ...errors import ModelLoadError
 from ...gguf.family.family import Family
+from ...gguf.family.guests import any_variant, is_guest, proven_path, require_same_ids
+from ...gguf.format.header import read_card
 from ...native.model import NativeModel
 from ...native.opening import open_model
 from ...native.protocol import DEFAULT_N_BATCH, ContextParams, Model, Progress
@@ -39,7 +41,7 @@ class Variants:
             )
         while True:
             try:
-                return self._load(variant, self._family.path(variant), progress, use_mmap=self._planned.use_mmap)
+                return self._load(variant, self._path(variant), progress, use_mmap=self._planned.use_mmap)
             except ModelLoadError:
                 # Only what a GPU could not hold is worth another try; a cancelled load is not.
                 if not self._planned.layers(variant)[0] or not progress(0.0) or not self._planned.give_way(variant):
@@ -60,14 +62,22 @@ class Variants:
 
     def n_file_bytes(self, variant: str) -> int:
         """Bytes of a sibling's own file."""
-        return self._family.variant(variant).n_bytes
+        return any_variant(self._family, variant).n_bytes
 
     def n_bytes(self, variant: str) -> int:
         """Bytes it takes with its context, as planned; of the file alone where the plan has no place for it."""
         planned = self._planned.n_bytes(variant)
         if planned is not None:
             return planned
-        return self.n_file_bytes(variant) if variant in self._family.variants else 0
+        return self.n_file_bytes(variant) if variant in self._family.variants or is_guest(variant) else 0
+
+    def _path(self, variant: str) -> Path:
+        """The proven file; a guest's ids are compared with the family's first. Raises VocabularyError."""
+        path = proven_path(self._family, variant)
+        if is_guest(variant):
+            ours = next(iter(self._family.variants.values())).path
+            require_same_ids(read_card(ours), read_card(path))
+        return path
 
     def _load(self, variant: str, path: Path, progress: Progress, *, use_mmap: bool) -> NativeModel:
         n_gpu_layers, tensor_split = self._planned.layers(variant)

@@ -18,7 +18,7 @@ MOST_BYTES_PER_TOKEN = 32  # on average over a whole prompt; text has about four
 class Catalog:
     """family: the name in front of the colon; variants: its siblings; created: Unix seconds; n_ctx: None is unknown.
 
-    policy: what `auto` routes by; None leaves it to the runtime.
+    policy: what `auto` routes by; None leaves it to the runtime. guests: drafts from elsewhere, named at start.
     """
 
     family: str
@@ -26,6 +26,7 @@ class Catalog:
     created: int
     n_ctx: int | None = None
     policy: str | None = None
+    guests: Sequence[str] = ()
 
     @property
     def ids(self) -> list[str]:
@@ -65,6 +66,6 @@ class Catalog:
 
     def check_draft(self, draft: str | None) -> None:
         """Raises ApiError 400 for a drafter there is not: "q4", "lookup", "none", or a chain such as "lookup+q4"."""
-        known = (*self.variants, *NOT_SIBLINGS)
+        known = (*self.variants, *self.guests, *NOT_SIBLINGS)
         if draft is not None and any(part not in known for part in draft.split("+")):
             raise bad_request(f"there is no such draft; there are {', '.join(known)}", "draft")
