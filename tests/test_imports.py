@@ -81,7 +81,7 @@ STEPS = {
 }
 FOREIGN = {
     "llama_cpp": ("native/*",),
-    "gguf": ("gguf/*", "native/selftest/tiny.py"),
+    "gguf": ("gguf/*", "native/selftest/tiny*.py"),
     "psutil": ("placement/*",),
     "pynvml": ("placement/*",),
     "spacy": ("routing/features/features*.py",),

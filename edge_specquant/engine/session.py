@@ -128,9 +128,12 @@ class Session:
         self._targets.add(plan.target)
         plan = self._strictly(plan, model, target)
         if not plan.speculation.strict:  # who knows which widths wrote a snapshot's cells
-            self.notices += self._snapshots.prepare(plan.target, target, plan.prompt, can_truncate=model.can_truncate)
+            self.notices += self._snapshots.prepare(plan.target, target, plan.prompt)
         costs = self._costs(plan)
         costs.company = getattr(target.context, "company", lambda: 0)
+        history: list[int] = []
+        costs.pending = lambda: len(history) - target.n_past
+        costs.undo_s = target.undo_s
         costs.begin_round()
         widest = target.context.max_rows - 1
         controller = self._controller(plan, costs, widest)
@@ -144,7 +147,7 @@ class Session:
             vocab_handle=getattr(model.vocab, "handle", None),
             n_ctx=target.n_ctx,
         )
-        if plan.earlier_reply and model.can_truncate:
+        if plan.earlier_reply and target.can_undo:
             redo = RedoDrafter(plan.earlier_reply, drafter)
             drafter, controller = redo, RedoController(redo, controller, widest)
         job = Job(
@@ -161,9 +164,10 @@ class Session:
             n_logprobs=plan.n_logprobs,
             n_prompt_logprobs=plan.n_prompt_logprobs,
             n_keep=plan.n_keep,
+            history=history,
             on_round=self._traces.recorder(plan.target, self._n_bytes) if self._traces else None,
         )
-        if plan.speculation.pad and costs.is_calibrated and model.can_truncate:
+        if plan.speculation.pad and costs.is_calibrated and target.context.can_truncate:
             job.width = costs.padded
         yield from stream(job)
 
@@ -284,8 +288,8 @@ class Session:
         """In the order of preference; a sibling that cannot pay here is left out unless it was asked for by name."""
         if plan.draft == "none" or plan.speculation.n_draft == 0:
             return []
-        if not target_model.can_truncate:
-            self.notices.append(f"no draft: the KV cache of {plan.target} cannot drop rejected tokens")
+        if not target.can_undo:
+            self.notices.append(f"no draft: the memory of {plan.target} can neither drop rejected tokens nor be saved")
             return []
         made: list[Drafter] = []
         for name in plan.draft.split("+"):
@@ -316,6 +320,7 @@ class Session:
         if is_guest:  # siblings were proven equal when the family was opened, and share the shape of their cells
             require_same_vocabulary(target_model, model)
         curves = self._curves(name)
+        rides = LOOKUP in plan.draft and cache.context.can_truncate  # each guess that failed would cost it a state
         return ModelDrafter(
             name,
             cache,
@@ -323,7 +328,7 @@ class Session:
             target=target if plan.speculation.transplant and not is_guest else None,
             wants_distributions=plan.speculation.accept == "rejection" and not plan.sampling.greedy,
             wants_entropy=plan.speculation.controller in ("entropy", "speckv") or self._traces is not None,
-            ride_along=partial(riders, curves[0]) if curves and LOOKUP in plan.draft else None,
+            ride_along=partial(riders, curves[0]) if curves and rides else None,
         )
 
     def _costs(self, plan: ReplyPlan) -> Costs:
@@ -346,14 +351,16 @@ class Session:
         if not plan.speculation.strict:
             target.keep_widths(1, None)
             return plan
-        if model.can_truncate:
+        if target.context.can_truncate or target.context.n_rollback >= _NARROWEST:
             certificate = self._certificate(plan.target, model, target)
             if certificate.is_exact:
                 target.keep_widths(1, None)
                 return plan
-            if certificate.min_width is not None:
+            narrowest = max(_NARROWEST, certificate.min_width or 0)
+            if certificate.min_width is not None and (
+                target.context.can_truncate or narrowest <= target.context.n_rollback
+            ):
                 singles = _SINGLES_UNTIL if certificate.min_width == 1 else 0
-                narrowest = max(_NARROWEST, certificate.min_width)
                 target.keep_widths(narrowest, _STRICT_BATCH, any_width_until=singles)
                 return plan
         target.keep_widths(1, _STRICT_BATCH)

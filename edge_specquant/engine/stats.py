@@ -13,7 +13,8 @@ from .signals import Signals
 class RoundRecord:
     """One draft/verify round: who drafted, tokens drafted and accepted, seconds each side took, verify width with
     padding, tokens in the context before it, what the drafter knew of each token, and how many tokens its first step
-    decoded (None: it copied cells too)."""
+    decoded (None: it copied cells too). n_pending: tokens of the history that the target had to decode before the
+    draft, one unless a rejected draft cost it a state; undo_s: seconds spent on keeping states and going back."""
 
     n_drafted: int
     n_accepted: int
@@ -24,6 +25,13 @@ class RoundRecord:
     source: str = "none"
     signals: tuple[Signals, ...] = ()
     n_behind: int | None = 1
+    n_pending: int = 1
+    undo_s: float = 0.0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is what the target alone would have done."""
+        return self.n_drafted == 0 and self.n_pending == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,7 @@ class StatsBuilder:
         self.n_drafted += record.n_drafted
         self.n_accepted += record.n_accepted
         self.draft_s += record.draft_s
-        self.verify_s += record.verify_s
+        self.verify_s += record.verify_s + record.undo_s
         if record.n_drafted:
             self.drafted_by[record.source] += record.n_drafted
         self._tried.update(range(min(record.n_drafted, record.n_accepted + 1)))

@@ -23,6 +23,7 @@ from .text import TextStream
 from .verify import Verdict, verify
 
 _ENDLESS = 1 << 40
+_LONGEST_BEHIND = 16  # tokens that ride along in every verification until one is accepted whole
 
 
 @dataclass(slots=True)
@@ -138,9 +139,9 @@ class _Run:
         """Decodes what the cache lacks of the prompt; the first token comes from its last row."""
         job = self.job
         if job.n_prompt_logprobs is None:
-            n_shared = min(job.target.shared_prefix(job.prompt), len(job.prompt) - 1)
-            self.stats.n_cached = n_shared if job.target.truncate(n_shared) else 0
-            rows = job.target.extend(job.prompt[job.target.n_past :], 1, job.on_prefill)
+            job.target.truncate(min(job.target.shared_prefix(job.prompt), len(job.prompt) - 1))
+            self.stats.n_cached = job.target.n_past
+            rows = job.target.read(job.prompt, job.on_prefill)
         else:
             self.scored, rows = score_prompt(job.target, job.prompt, job.n_prompt_logprobs, job.on_prefill)
         job.sampler.accept_prompt(job.prompt)
@@ -154,18 +155,21 @@ class _Run:
     def _round(self) -> tuple[Draft, Verdict]:
         """Draft, verify, commit."""
         job, history = self.job, self.history
-        target_s, drafter_s = job.target.decode_s, job.drafter.decode_s
-        if self.shifts and len(history) + job.target.context.max_rows > job.target.n_ctx:
+        target_s, drafter_s, undo_s = job.target.decode_s, job.drafter.decode_s, job.target.states.spent_s
+        if self.shifts and self._until_shift() <= 0:
             self._shift()
         begun = time.perf_counter()
         n_past = len(history)
         limit = min(job.controller.limit(), self.left - 1, job.target.context.max_rows - 1)
-        if job.target.n_refused:
-            limit = 0  # a cache that cannot drop a rejected suffix must not be given one
+        if self.shifts:
+            limit = min(limit, self._until_shift() - 1)  # a drafted reply shifts where a plain one does
+        if not job.target.can_undo or n_past - job.target.n_past > _LONGEST_BEHIND:
+            limit = 0  # a rejected suffix could not be dropped, or what earlier ones undid is to be made good first
         draft = NOTHING
         if limit > 0:
             draft = job.drafter.propose(history, limit, job.controller.should_continue, job.sampler.fork())
         drafted = time.perf_counter()
+        n_pending = n_past - job.target.n_past
         pending = [*history[job.target.n_past :], *draft.tokens]
         width = job.width(len(pending))
         rows = job.target.extend_padded(pending, 1 + len(draft.tokens), width)
@@ -174,16 +178,19 @@ class _Run:
         history.extend(verdict.tokens)
         job.drafter.accepted(verdict.n_accepted)
         done = time.perf_counter()
+        undo_s = job.target.states.spent_s - undo_s
         record = RoundRecord(
             n_drafted=len(draft.tokens),
             n_accepted=verdict.n_accepted,
             draft_s=drafted - begun,
-            verify_s=done - drafted,
+            verify_s=done - drafted - undo_s,
             width=max(width, len(pending)),
             n_past=n_past,
             source=draft.origins[0] if draft.origins else "none",
             signals=draft.signals,
             n_behind=draft.n_behind,
+            n_pending=n_pending,
+            undo_s=undo_s,
         )
         job.controller.observe(record)
         if job.on_round is not None:
@@ -208,6 +215,10 @@ class _Run:
         self.position += len(verdict.tokens)
         self.stats.sampling_s += time.perf_counter() - begun
         return verdict
+
+    def _until_shift(self) -> int:
+        """Tokens until the context must shift: before another round could overflow it."""
+        return self.job.target.n_ctx - self.job.target.context.max_rows + 1 - len(self.history)
 
     def _shift(self) -> None:
         """Forgets the older half of what is not to be kept; caches follow by their common prefix."""

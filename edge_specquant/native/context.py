@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from ..errors import AbortedError, ContextError, ContextFullError, DecodeError, UsageError
 from .library.abort import AbortFlag
 from .library.library import engine, log_sink
+from .library.undo import Undo
 from .protocol import Chunk, ContextParams, Logits
 
 _GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
+_NO_SLOT, _ABORTED, _BAD_BATCH = 1, 2, -1
 _FLASH_AUTO, _FLASH_OFF, _FLASH_ON = -1, 0, 1
 
 
@@ -47,6 +49,15 @@ class NativeContext:
             )
         self.n_vocab: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model_handle))
         self._memory = lib.llama_get_memory(self._handle)
+        is_whole = params.swa_full and params.n_seq == 1
+        self._undo = Undo(
+            self._handle,
+            is_recurrent=any(ask(model_handle) for ask in (lib.llama_model_is_recurrent, lib.llama_model_is_hybrid)),
+            window=None if is_whole else int(lib.llama_model_n_swa(model_handle)) or None,
+            is_shared=params.n_seq > 1,
+        )
+        self.can_truncate = self._undo.can_truncate
+        self.n_rollback = self._undo.n_rollback
         self._make_batch(lib)
 
     @property
@@ -76,7 +87,7 @@ class NativeContext:
         self._outputs[: n - n_rows] = 0
         self._outputs[n - n_rows : n] = 1
         batch.n_tokens = n
-        self._raise_for(engine().llama_decode(self.handle, batch), n_past, n)
+        self._run(n_past, {seq: n})
         return self._rows(n_rows)
 
     def decode_mixed(self, chunks: Sequence[Chunk]) -> list[Logits]:
@@ -97,16 +108,14 @@ class NativeContext:
             self._outputs[end - chunk.n_rows : end] = 1
             at = end
         self._batch.n_tokens = n
-        self._raise_for(engine().llama_decode(self.handle, self._batch), chunks[0].n_past, n)
+        self._run(chunks[0].n_past, {chunk.seq: len(chunk.tokens) for chunk in chunks})
         rows = self._rows(n_rows)
         starts = np.cumsum([0, *(chunk.n_rows for chunk in chunks)])
         return [rows[start : start + chunk.n_rows] for start, chunk in zip(starts, chunks, strict=False)]
 
     def truncate(self, n: int, *, seq: int = 0) -> bool:
         """Keeps positions 0..n-1; False when this kind of cache cannot drop a suffix (llama_memory_seq_rm)."""
-        if self.used(seq=seq) <= n:
-            return True
-        return bool(engine().llama_memory_seq_rm(self._memory, seq, n, -1))
+        return self._undo.truncate(n, seq)
 
     def used(self, *, seq: int = 0) -> int:
         """Positions held by the sequence."""
@@ -114,7 +123,15 @@ class NativeContext:
 
     def clear(self, *, seq: int = 0) -> None:
         """Forgets the whole sequence."""
-        engine().llama_memory_seq_rm(self._memory, seq, -1, -1)
+        self._undo.clear(seq)
+
+    def save_partial(self, *, seq: int = 0, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8] | None:
+        """The part of the sequence that cannot be truncated, as bytes (llama_state_seq_get_data_ext, partial only)."""
+        return self._undo.save(seq, into)
+
+    def load_partial(self, data: NDArray[np.uint8], n: int, *, seq: int = 0) -> bool:
+        """Keeps positions 0..n-1, with what `save_partial` gave when there were n; False when the bytes do not fit."""
+        return self._undo.load(data, n, seq)
 
     def save_state(self, *, seq: int = 0) -> NDArray[np.uint8]:
         """The sequence's cells as bytes (llama_state_seq_get_data)."""
@@ -128,6 +145,7 @@ class NativeContext:
     def load_state(self, data: NDArray[np.uint8], *, seq: int = 0) -> bool:
         """Replaces the sequence's cells; False when the bytes do not fit this context (llama_state_seq_set_data)."""
         pointer = data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        self._undo.loaded(seq)
         return bool(engine().llama_state_seq_set_data(self.handle, pointer, data.size, seq))
 
     def copy_state_from(self, other: NativeContext, *, seq: int = 0) -> bool:
@@ -167,6 +185,7 @@ class NativeContext:
         native.n_ctx = params.n_ctx
         native.n_batch = native.n_ubatch = params.n_batch
         native.n_seq_max = params.n_seq
+        native.n_rs_seq = params.n_rollback
         native.n_outputs_max = max(self.max_rows, params.n_seq)
         native.kv_unified = params.n_seq > 1
         # The engine's own default is 4 threads on any machine, which on two cores is half the speed.
@@ -209,12 +228,21 @@ class NativeContext:
         pointer = engine().llama_get_logits(self.handle)
         return np.ctypeslib.as_array(pointer, (n_rows, self.n_vocab))
 
+    def _run(self, n_past: int, n_tokens: dict[int, int]) -> None:
+        """Decodes the batch: so many tokens of each sequence."""
+        code = engine().llama_decode(self.handle, self._batch)
+        if code in (0, _NO_SLOT, _BAD_BATCH):
+            self._undo.decoded(n_tokens if code == 0 else {})
+        else:
+            self._undo.failed(n_tokens)
+        self._raise_for(code, n_past, self._batch.n_tokens)
+
     def _raise_for(self, code: int, n_past: int, n: int) -> None:
         if code == 0:
             return
-        if code == 1:
+        if code == _NO_SLOT:
             raise ContextFullError(f"no KV cells free for {n} tokens at position {n_past}; raise --ctx")
-        if code == 2:
+        if code == _ABORTED:
             raise AbortedError(f"stopped while decoding {n} tokens at position {n_past}")
         raise DecodeError(f"llama_decode failed with code {code} for {n} tokens at {n_past}: {log_sink.errors()}")
 

@@ -69,6 +69,7 @@ class FakeModel:
     n_ctx_train: int = 1 << 20
     chat_template: str | None = None
     can_truncate: bool = True
+    can_save: bool = True
     contexts: list[FakeContext] = field(default_factory=list)
 
     def context(self, params: ContextParams) -> FakeContext:
@@ -94,6 +95,8 @@ class FakeContext:
         self.cells: dict[int, list[int]] = {}
         self.decoded: list[int] = []
         self.widths: list[int] = []
+        self.can_truncate = model.can_truncate
+        self.n_rollback = 0
         self.refuse_truncation_at: int | None = None
         self._n_truncations = 0
         self._aborted = False
@@ -140,11 +143,23 @@ class FakeContext:
         """Keeps n cells, unless told to refuse this call."""
         cells = self.cells.setdefault(seq, [])
         if len(cells) <= n:
-            return True
+            return len(cells) == n
         self._n_truncations += 1
         if not self.model.can_truncate or self._n_truncations == self.refuse_truncation_at:
             return False
         del cells[n:]
+        return True
+
+    def save_partial(self, *, seq: int = 0, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8] | None:
+        """The number of cells stands for their state; None where the model cannot save."""
+        del into
+        return np.array([self.used(seq=seq)], dtype=np.int32).view(np.uint8) if self.model.can_save else None
+
+    def load_partial(self, data: NDArray[np.uint8], n: int, *, seq: int = 0) -> bool:
+        """Keeps n cells; False when the state is of another length."""
+        if int(data.view(np.int32)[0]) != n:
+            return False
+        del self.cells.setdefault(seq, [])[n:]
         return True
 
     def used(self, *, seq: int = 0) -> int:

@@ -16,6 +16,7 @@ Logits = NDArray[np.float32]
 
 DEFAULT_N_BATCH = 512
 DEFAULT_MAX_ROWS = 64
+DEFAULT_N_ROLLBACK = 8  # each is a copy of all recurrent states; longer drafts are braced by one saved state
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,9 @@ class ContextParams:
 
     n_ctx, n_batch in tokens; max_rows is the most logits rows one decode may return (it sizes the compute buffer).
     type_k/type_v are KV cache types ("f16", "q8_0", "q4_0"); a quantized V cache needs flash attention.
-    n_seq sequences share the cells. eval_callback is a C callback object (see `eval_callback.py`), kept alive here;
-    eval_callback_data is the address handed to it.
+    n_seq sequences share the cells. n_rollback: copies of a recurrent state kept to take so many tokens back, where the
+    architecture can (`Context.n_rollback` tells); caches of attention need none. eval_callback is a C callback object
+    (see `eval_callback.py`), kept alive here; eval_callback_data is the address handed to it.
     """
 
     n_ctx: int = 4096
@@ -36,6 +38,7 @@ class ContextParams:
     type_k: str = "f16"
     type_v: str = "f16"
     n_seq: int = 1
+    n_rollback: int = 0
     flash_attention: bool | None = None
     swa_full: bool = True
     offload_kqv: bool = True
@@ -106,12 +109,18 @@ class Vocab(Protocol):
 
 
 class Context(Protocol):
-    """One KV cache and the graph that fills it."""
+    """One KV cache and the graph that fills it.
+
+    can_truncate: any suffix can be dropped at any time. Where it is False (recurrent states, windows that move on),
+    n_rollback of the last decode's tokens can be dropped, once; `save_partial` helps with more.
+    """
 
     n_ctx: int
     n_batch: int
     max_rows: int
     n_vocab: int
+    can_truncate: bool
+    n_rollback: int
 
     def decode(self, tokens: Sequence[int], n_past: int, n_rows: int = 1, *, seq: int = 0) -> Logits:
         """Appends tokens at position n_past; returns the logits of the last n_rows of them.
@@ -129,7 +138,18 @@ class Context(Protocol):
         ...
 
     def truncate(self, n: int, *, seq: int = 0) -> bool:
-        """Keeps the first n positions; False when this kind of cache cannot drop a suffix."""
+        """Keeps the first n positions; False when it holds fewer, or this kind of cache cannot drop that suffix."""
+        ...
+
+    def save_partial(self, *, seq: int = 0, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8] | None:
+        """What `truncate` cannot bring back, as bytes; None where there is no such thing. into: memory to use again."""
+        ...
+
+    def load_partial(self, data: NDArray[np.uint8], n: int, *, seq: int = 0) -> bool:
+        """Keeps the first n positions, as they were when `save_partial` gave these bytes; False when they do not fit.
+
+        The first n positions must be those of that time.
+        """
         ...
 
     def used(self, *, seq: int = 0) -> int:

@@ -11,6 +11,7 @@ from engine_rig import Rig
 from edge_specquant.native.model import NativeModel
 from edge_specquant.native.protocol import Model
 from edge_specquant.native.quantizer import quantize
+from edge_specquant.native.selftest.tiny_kinds import KINDS, write_tiny_kind
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +26,22 @@ def tiny_models(tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     yield models
     for model in models.values():
         model.close()
+
+
+@pytest.fixture(scope="session")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[NativeModel, NativeModel]]]:
+    """Each kind as f32 and as its 4-bit sibling, loaded."""
+    folder = tmp_path_factory.mktemp("kinds")
+    made: dict[str, tuple[NativeModel, NativeModel]] = {}
+    for kind in KINDS:
+        path = write_tiny_kind(folder / f"{kind}.gguf", kind, dtype="F32")
+        quantize(path, folder / f"{kind}-q4.gguf", ftype="Q4_0")
+        model, draft = (NativeModel(each, use_extra_bufts=True) for each in (path, folder / f"{kind}-q4.gguf"))
+        made[kind] = model, draft
+    yield made
+    for pair in made.values():
+        for model in pair:
+            model.close()
 
 
 @pytest.fixture

@@ -53,13 +53,14 @@ class Snapshots:
     def __len__(self) -> int:
         return len(self._held)
 
-    def prepare(self, variant: str, cache: KVCache, prompt: Sequence[int], *, can_truncate: bool = True) -> list[str]:
+    def prepare(self, variant: str, cache: KVCache, prompt: Sequence[int]) -> list[str]:
         """Puts the cells with the longest prefix of the prompt into the cache, keeping those they replace.
 
         Gives notices: what could not be used, a line each.
         """
         wanted = np.asarray(prompt, dtype=np.int32)
-        shared = _usable(np.asarray(cache.tokens, dtype=np.int32), wanted, can_truncate)
+        can_truncate = cache.context.can_truncate
+        shared = cache.reachable(_usable(np.asarray(cache.tokens, dtype=np.int32), wanted, True))
         held, in_memory = self._best(variant, wanted, can_truncate)
         files = self._files(variant)
         on_disk = files.best(lambda tokens: _usable(tokens, wanted, can_truncate)) if files else None

@@ -50,6 +50,8 @@ class Costs:
     Every width has its own correction; widths never run share the average one, to which all others slowly return. A
     correction rises by a bounded step, so that a machine that was busy for a moment does not end drafting for good.
 
+    pending() tells how many tokens the target must decode before any draft (more than one where a rejected draft cost
+    it a state), undo_s(n) what keeping a state for a draft of n and going back to it takes, None where that is free.
     company() tells how many other replies share the batches; it is asked once a round. With others a cost is what this
     reply's tokens add to a batch that runs anyway, by the curve: whole batches, as a clock sees them, would make every
     draft look free.
@@ -67,10 +69,14 @@ class Costs:
         self._padded: dict[int, int] = {}
         self.company: Callable[[], int] = lambda: 0
         self.n_others = 0
+        self.pending: Callable[[], int] = lambda: 1
+        self.n_pending = 1
+        self.undo_s: Callable[[int], tuple[float, float] | None] = lambda _n_draft: None
 
     def begin_round(self) -> None:
         """Looks who shares the batches now: a round is chosen and booked by one and the same answer."""
         self.n_others = self.company()
+        self.n_pending = max(1, self.pending())
 
     def knows(self, source: str) -> bool:
         """Whether both the target's and this draft's curve were measured."""

@@ -69,14 +69,14 @@ class Goodput:
         best_rate = 0.0
         for index, offer in enumerate(offers):
             p = self._acceptance.at_start(offer.source, offer.match_length)
-            if (1 / (1 - p) if p < 1 else limit) * one < self._round.verify(1) + self._round.draft(offer, 1):
+            if (1 / (1 - p) if p < 1 else limit) * one < self._round.verify(1, p) + self._round.draft(offer, 1):
                 continue  # not even an endless draft of such tokens would pay for the first wide forward
             expected, reach = 1.0, 1.0
             least = alone * (_MIN_GAIN_OF_A_MODEL if offer.match_length is None else _MIN_GAIN)
             for n in range(1, min(limit, offer.n_max) + 1):
                 reach *= p
                 expected += reach
-                rate = expected / self._round.whole(offer, n)
+                rate = expected / self._round.whole(offer, n, reach)
                 if rate > max(best_rate, least) and self._covered(offer, n, 1 - p):
                     best, best_rate = Choice(index, n), rate
                 if reach < _NEGLIGIBLE:
@@ -96,13 +96,14 @@ class Goodput:
         drafted = signals.position + 1
         step = self._round.step(signals.source, 1)
         self._draft_spent += step
-        rate = max(self._expected / (self._draft_spent + self._round.verify(drafted)), 1.0 / self._round.plain())
+        so_far = self._round.verify(drafted, self._survival)
+        rate = max(self._expected / (self._draft_spent + so_far), 1.0 / self._round.plain())
         ahead = self._acceptance.at_start(signals.source, None)
         gained, reach = 0.0, self._survival
         for more in range(1, _LOOK_AHEAD + 1):
             reach *= ahead
             gained += reach
-            cost = more * step + self._round.verify(drafted + more) - self._round.verify(drafted)
+            cost = more * step + self._round.verify(drafted + more, reach) - so_far
             if gained > rate * cost:
                 return True
         return False
@@ -112,7 +113,8 @@ class Goodput:
         spent_s, alone_s = settle(record, self._costs)
         self._time.book(spent_s, alone_s)
         spent = self._price.draft(record.source, record.draft_s) + self._price.verify(record.width, record.verify_s)
-        self._ledger.book(spent, self._price.verify(1, alone_s) if record.n_drafted else spent)
+        spent += self._price.verify(1, record.undo_s)
+        self._ledger.book(spent, spent if record.is_plain else self._price.verify(1, alone_s))
         self._round.move_to(record)
         if record.n_drafted:
             self._acceptance.learn(record.signals, record.n_accepted)

@@ -35,16 +35,16 @@ class Ledger:
 def settle(record: RoundRecord, costs: Costs) -> tuple[float, float]:
     """Teaches `costs` a finished round; gives the seconds it took and those the target alone would have taken.
 
-    The next round begins here. A plain round is what the target alone would have done: nothing of it is estimated.
+    The next round begins here. A plain round is what the target alone would have done: nothing of it is estimated,
+    unless it also made good what a rejected draft had undone.
     """
-    is_plain = record.n_drafted == 0
-    costs.observe_verify(record.width, record.n_past, record.verify_s, is_plain=is_plain)
+    costs.observe_verify(record.width, record.n_past, record.verify_s, is_plain=record.is_plain)
     if record.n_drafted and record.source != "lookup":
         costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s, n_behind=record.n_behind)
-    spent_s = record.draft_s + record.verify_s
+    spent_s = record.draft_s + record.verify_s + record.undo_s
     if costs.n_others:  # clocks saw everybody's tokens; by the curve then
         spent_s = costs.verify_s(record.width, record.n_past)
         spent_s += record.n_drafted * costs.draft_s(record.source, 1, record.n_past)
-    alone_s = spent_s if is_plain else (record.n_accepted + 1) * costs.verify_s(1, record.n_past)
+    alone_s = spent_s if record.is_plain else (record.n_accepted + 1) * costs.verify_s(1, record.n_past)
     costs.begin_round()
     return spent_s, alone_s

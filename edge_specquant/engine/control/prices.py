@@ -92,10 +92,18 @@ class RoundPrice:
         """One token of the target alone."""
         return self._price.verify(1, self._costs.verify_s(1, self._n_past))
 
-    def verify(self, n_draft: int) -> float:
-        """The target's forward over the last token and n_draft more, padded as it will be."""
-        width = self._costs.padded(1 + n_draft)
-        return self._price.verify(width, self._costs.verify_s(width, self._n_past))
+    def verify(self, n_draft: int, p_whole: float = 0.0) -> float:
+        """The target's forward over the last token and n_draft more, padded as it will be, without what a plain round
+        would have to make good as well. With it, where the memory needs that, what keeping a state costs, and what
+        going back to it costs this round and the next, unless all is accepted: with probability p_whole.
+        """
+        owed = self._costs.n_pending
+        price = self._forward(owed + n_draft) - (self._forward(owed) - self.plain() if owed > 1 else 0.0)
+        undo = self._costs.undo_s(n_draft)
+        if undo is None:
+            return price
+        again = self._forward(owed + 1 + n_draft // 2) - self.plain()
+        return price + self._price.verify(1, undo[0] + (1 - p_whole) * undo[1]) + (1 - p_whole) * again
 
     def step(self, source: str, width: int) -> float:
         """One forward of a draft."""
@@ -107,6 +115,10 @@ class RoundPrice:
         catch_up = self.step(offer.source, offer.n_behind) if offer.n_behind > 1 else step
         return catch_up + (n - 1) * step
 
-    def whole(self, offer: Offer, n: int) -> float:
+    def whole(self, offer: Offer, n: int, p_whole: float = 0.0) -> float:
         """Draft and verification."""
-        return self.draft(offer, n) + self.verify(n)
+        return self.draft(offer, n) + self.verify(n, p_whole)
+
+    def _forward(self, width: int) -> float:
+        width = self._costs.padded(width)
+        return self._price.verify(width, self._costs.verify_s(width, self._n_past))

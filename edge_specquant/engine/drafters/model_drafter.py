@@ -94,6 +94,7 @@ class ModelDrafter:
             return NOTHING
         copied = self._catch_up(history)
         n_behind = None if copied else len(history) - self._cache.n_past
+        self._cache.brace()
         if self._ride_along is not None:
             self._index.update(history)
         self._n_before = len(history)

@@ -72,6 +72,7 @@ class Mixer:
                 self._is_led = True
                 self._gather()
                 batch = self._running = self._take()
+                self.context.resume()  # an abort that came too late was meant for the batch before
             try:
                 self._run(batch)
             except BaseException:  # Ctrl-C in the thread that leads: nobody may wait for ever
@@ -84,6 +85,8 @@ class Mixer:
                     self._changed.notify_all()
         with self._changed:
             self._last_seen[chunk.seq] = time.perf_counter()
+            if chunk.seq in self._aborted:
+                job.error = job.error or AbortedError(f"sequence {chunk.seq} was stopped")
         if job.error is not None:
             raise job.error
         assert job.rows is not None
@@ -105,6 +108,11 @@ class Mixer:
         with self._engine:
             return self.context.save_state(seq=seq)
 
+    def save_partial(self, seq: int, into: NDArray[np.uint8] | None) -> NDArray[np.uint8] | None:
+        """The part of a sequence that cannot be truncated."""
+        with self._engine:
+            return self.context.save_partial(seq=seq, into=into)
+
     def clear(self, seq: int) -> None:
         """Forgets a sequence."""
         with self._engine:
@@ -114,8 +122,9 @@ class Mixer:
         """Stops a sequence: what it waits for, or the batch it is in (the others' part runs again)."""
         with self._changed:
             self._aborted.add(seq)
-            if any(job.chunk.seq == seq for job in self._running):
-                self.context.abort()
+            is_running = any(job.chunk.seq == seq for job in self._running)
+            if is_running and (self.context.can_truncate or len(self._running) == 1):
+                self.context.abort()  # else it would cost the others states that nobody can bring back
             for job in [job for job in self._waiting if job.chunk.seq == seq]:
                 self._waiting.remove(job)
                 job.error = AbortedError(f"sequence {seq} was stopped")
@@ -183,11 +192,12 @@ class Mixer:
         return rest
 
     def _undo(self, batch: list[_Job]) -> None:
-        """The cells of a failed batch are undefined: back to what each sequence held before it."""
+        """The cells of a failed batch are undefined: back to what each sequence held before it. Who has to do with a
+        sequence that cannot go back learns it from the error and brings it back itself (engine/kv_cache.py).
+        """
         for job in batch:
             if not self.context.truncate(job.chunk.n_past, seq=job.chunk.seq):
-                self.context.clear(seq=job.chunk.seq)
-                job.error = DecodeError("the cells of a failed batch cannot be dropped; the sequence was emptied")
+                job.error = DecodeError("the cells of a failed batch cannot be dropped")
 
 
 class SequenceContext:
@@ -200,6 +210,9 @@ class SequenceContext:
         # With others, half a batch at most, so that a long prompt leaves room for those who answer.
         self.n_batch = max(self.max_rows, mixer.context.n_batch // min(2, mixer.n_seq))
         self.n_vocab = mixer.context.n_vocab
+        self.can_truncate = mixer.context.can_truncate
+        # A batch of two sequences may move the state copies of a third (native/undo.py).
+        self.n_rollback = mixer.context.n_rollback if mixer.n_seq <= 2 else 0
         self._mixer = mixer
         self._seq = seq
 
@@ -226,6 +239,16 @@ class SequenceContext:
         """Keeps the first n positions."""
         del seq
         return self._mixer.alone(lambda context: context.truncate(n, seq=self._seq))
+
+    def save_partial(self, *, seq: int = 0, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8] | None:
+        """The part that cannot be truncated, as bytes."""
+        del seq
+        return self._mixer.save_partial(self._seq, into)
+
+    def load_partial(self, data: NDArray[np.uint8], n: int, *, seq: int = 0) -> bool:
+        """Back to what `save_partial` gave."""
+        del seq
+        return self._mixer.alone(lambda context: context.load_partial(data, n, seq=self._seq))
 
     def used(self, *, seq: int = 0) -> int:
         """Positions held."""

@@ -78,13 +78,13 @@ def write_tiny_llama(
         raise UsageError(f"n_embd={n_embd}, n_layer={n_layer}: needs a multiple of {_HEAD_SIZE} from 64 up and 1 layer")
     if dtype not in ("F16", "F32"):
         raise UsageError(f"dtype '{dtype}' is not F16 or F32")
-    tokens, scores, kinds = _vocabulary(n_padding_tokens)
+    tokens, scores, kinds = vocabulary(n_padding_tokens)
     sizes = _Sizes(n_embd, n_layer, len(tokens))
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     writer = gguf.GGUFWriter(partial, "llama")
     try:
         _add_metadata(writer, sizes, n_ctx_train, dtype)
-        _add_vocabulary(writer, tokens, scores, kinds, chat_template)
+        add_vocabulary(writer, tokens, scores, kinds, chat_template)
         for name, values in _tensors(sizes, seed, tied):
             is_matrix = values.ndim == 2
             writer.add_tensor(name, values.astype(np.float16) if is_matrix and dtype == "F16" else values)
@@ -114,7 +114,7 @@ def _add_metadata(writer: gguf.GGUFWriter, sizes: _Sizes, n_ctx_train: int, dtyp
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if dtype == "F16" else gguf.LlamaFileType.ALL_F32)
 
 
-def _add_vocabulary(
+def add_vocabulary(
     writer: gguf.GGUFWriter, tokens: list[str], scores: list[float], kinds: list[int], chat_template: str | None
 ) -> None:
     writer.add_tokenizer_model("llama")
@@ -130,7 +130,7 @@ def _add_vocabulary(
         writer.add_chat_template(chat_template)
 
 
-def _vocabulary(n_padding_tokens: int) -> tuple[list[str], list[float], list[int]]:
+def vocabulary(n_padding_tokens: int) -> tuple[list[str], list[float], list[int]]:
     """Special tokens, 256 bytes, printable ASCII, a few merges, chat markers, padding; a better score merges first."""
     kind = gguf.TokenType
     letters = [chr(code) for code in range(0x21, 0x7F)]

@@ -13,7 +13,7 @@ from ...gguf.family.guests import any_variant, is_guest, proven_path, require_sa
 from ...gguf.format.header import read_card
 from ...native.model import NativeModel
 from ...native.opening import open_model
-from ...native.protocol import DEFAULT_N_BATCH, ContextParams, Model, Progress
+from ...native.protocol import DEFAULT_N_BATCH, DEFAULT_N_ROLLBACK, ContextParams, Model, Progress
 from ...params import MAX_DRAFT
 from ..options import EngineOptions
 from .shared_bases import Bases, is_of_pair
@@ -58,6 +58,7 @@ class Variants:
             n_threads=self._options.n_threads,
             type_k=type_k,
             type_v=type_v,
+            n_rollback=0 if self._options.draft == "none" else DEFAULT_N_ROLLBACK,
         )
 
     def n_file_bytes(self, variant: str) -> int:

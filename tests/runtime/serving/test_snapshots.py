@@ -24,8 +24,10 @@ TOKENS = np.arange(100, dtype=np.int32)
 STATE = np.arange(5000, dtype=np.int64).view(np.uint8)
 
 
-def cache_of(tokens: list[int]) -> KVCache:
-    cache = KVCache(FakeModel(whole_history(1)).context(ContextParams(n_ctx=4096, n_batch=512)))
+def cache_of(tokens: list[int], can_truncate: bool = True) -> KVCache:
+    cache = KVCache(
+        FakeModel(whole_history(1), can_truncate=can_truncate).context(ContextParams(n_ctx=4096, n_batch=512))
+    )
     if tokens:
         cache.extend(tokens)
     return cache
@@ -38,14 +40,13 @@ def cache_of(tokens: list[int]) -> KVCache:
     st.booleans(),
 )
 def test_what_the_cache_holds_is_always_true(prompts: list[tuple[int, int]], budget: int, can_truncate: bool) -> None:
-    snapshots, cache = Snapshots(budget), cache_of([])
+    snapshots, cache = Snapshots(budget), cache_of([], can_truncate)
     for branch, length in prompts:
         prompt = [(branch + 1) * 10 + i % 7 for i in range(length)]
-        snapshots.prepare("f16", cache, prompt, can_truncate=can_truncate)
+        snapshots.prepare("f16", cache, prompt)
         assert snapshots.n_bytes <= budget
         assert cache.tokens == cache.context.cells.get(0, [])  # type: ignore[attr-defined]
-        cache.truncate(min(cache.shared_prefix(prompt), length - 1))
-        cache.extend(prompt[cache.n_past :])
+        cache.read(prompt)
         assert cache.tokens == prompt
 
 
