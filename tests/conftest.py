@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +19,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def isolated_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """No test reads or writes the user's data folder."""
+def isolated_home(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """No test reads or writes the user's data folder; compiled kernels alone outlive the session, by their own key."""
     home = tmp_path_factory.mktemp("home")
+    kept = getattr(request.config, "cache", None)
+    if kept is not None:
+        (home / "cache").mkdir()
+        with contextlib.suppress(OSError):  # no links here: then it is compiled again
+            (home / "cache" / "kernels").symlink_to(kept.mkdir("kernels"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGE_SPECQUANT_HOME", str(home))
         patch.setenv("EDGE_SPECQUANT_ENGINE_N_THREADS", "1")  # waiting threads starve each other on a busy machine
