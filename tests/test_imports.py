@@ -18,7 +18,7 @@ NAME = PACKAGE.name
 # Rooms of one layer do not know each other, except on the ground.
 LAYERS = (
     {"__init__"},
-    {"errors", "units", "extras", "config", "params", "request", "printable", "bootstrap"},
+    {"errors", "units", "extras", "config", "params", "request", "printable", "streams", "bootstrap"},
     {"native"},
     {"gguf"},
     {"placement"},

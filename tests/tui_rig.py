@@ -95,17 +95,20 @@ class Rig:
             "max_tokens": self.max_tokens,
         }
 
-    @contextlib.asynccontextmanager
-    async def chat(self, *, wait: bool = True) -> AsyncIterator[Chat]:
-        """The app on a screen of this size; waits until the model is there."""
-        settings = ChatSettings(
+    def settings(self) -> ChatSettings:
+        """What the app is made from."""
+        return ChatSettings(
             opener=self.opener or self.runtime,
             open_store=lambda: self.store,
             request_fields=self.request_fields,
             family=self.family,
             preferences_path=(self.folder or Path(tempfile.mkdtemp())) / "chat.json",
         )
-        app = ChatApp(settings)
+
+    @contextlib.asynccontextmanager
+    async def chat(self, *, wait: bool = True) -> AsyncIterator[Chat]:
+        """The app on a screen of this size; waits until the model is there."""
+        app = ChatApp(self.settings())
         try:
             async with app.run_test(size=self.size, notifications=self.notifications) as pilot:
                 chat = Chat(app, pilot)

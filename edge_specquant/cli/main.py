@@ -16,6 +16,7 @@ import click
 
 from .. import __version__
 from ..errors import EdgeSpecQuantError, told
+from ..streams import any_text
 
 
 class VerbGroup(click.Group):
@@ -60,6 +61,11 @@ def root(ctx: click.Context, debug: bool) -> None:
 def main(args: list[str] | None = None) -> None:
     """Console entry point. Exit codes: 0 done, 1 failed with a sentence, 2 bad usage, 130 interrupted."""
     arguments = sys.argv[1:] if args is None else args
+    with any_text():
+        _obey(arguments)
+
+
+def _obey(arguments: list[str]) -> None:
     try:
         root.main(args=arguments, prog_name="edge-specquant", standalone_mode=False)
     except click.ClickException as error:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, TextArea
 
 from ..errors import EdgeSpecQuantError
 from ..store import Store
-from . import job_control
+from . import job_control, whole_pastes
 from .answers.dialogue import Dialogue, RequestFields
 from .answers.turns import Turns
 from .choosing import choices, own_presets, preferences
@@ -79,6 +80,12 @@ class ChatApp(App[None]):
         self._engine: Engine | None = None
         self._store: Store | None = None
         self._interrupted = False
+
+    def get_driver_class(self) -> type[Driver]:
+        """The terminal's driver, which reads pastes whole."""
+        found = super().get_driver_class()
+        whole_pastes.install()
+        return found
 
     def get_default_screen(self) -> Screen[None]:
         """The chat is there at once; everything else comes to it."""

@@ -40,7 +40,7 @@ def plain(value: Any) -> Any:
 
 def one_line(document: Mapping[str, Any]) -> str:
     """Compact JSON."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:

@@ -187,4 +187,4 @@ def _print_family(family: Family, as_json: bool) -> None:
 def _print_json(document: dict[str, Any]) -> None:
     import json
 
-    click.echo(json.dumps(document, ensure_ascii=False))
+    click.echo(json.dumps(document))

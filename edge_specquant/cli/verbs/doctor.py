@@ -29,7 +29,7 @@ def command(as_json: bool, rpc: str | None, certify: str | None) -> None:
 
     diagnosis = examine(rpc)
     if as_json:
-        click.echo(json.dumps(diagnosis.as_json(), ensure_ascii=False))
+        click.echo(json.dumps(diagnosis.as_json()))
     else:
         print_diagnosis(diagnosis)
     sys.exit(0 if diagnosis.can_chat else 1)

@@ -34,7 +34,7 @@ def list_families(as_json: bool) -> None:
             broken.append((name, str(error)))
     if as_json:
         document = {"families": [family_document(f) for f in families], "broken": dict(broken)}
-        click.echo(json.dumps(document, ensure_ascii=False))
+        click.echo(json.dumps(document))
         return
     console = Console(highlight=False)
     if not families and not broken:
@@ -59,7 +59,7 @@ def show(family: str, as_json: bool) -> None:
 
     opened = Family.open(family)
     if as_json:
-        click.echo(json.dumps(family_document(opened), ensure_ascii=False))
+        click.echo(json.dumps(family_document(opened)))
     else:
         print_family(opened)
 

@@ -60,7 +60,7 @@ def command(
         _require_watts(opened.name, kept.watts, [sibling.name for sibling in siblings])
     plan = make_plan(siblings, hardware, wish, kept.curves, kept.watts)
     if as_json:
-        click.echo(json.dumps({"family": opened.name, **plan.as_json()}, ensure_ascii=False))
+        click.echo(json.dumps({"family": opened.name, **plan.as_json()}))
     else:
         print_plan(opened.name, plan)
 

@@ -44,7 +44,7 @@ def command(
     if parser.notice:
         click.echo(f"note: {parser.notice}", err=True)
     if as_json:
-        click.echo(json.dumps(found.as_dict(), ensure_ascii=False))
+        click.echo(json.dumps(found.as_dict()))
     else:
         print_route(found, chosen, explain=explain, counted=family is not None)
 

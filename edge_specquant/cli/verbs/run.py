@@ -69,7 +69,7 @@ def command(
         }
         answer |= {"logprobs": [asdict(each) for each in logprobs]} if logprobs else {}
         answer |= {"route": event.route} if event.route is not None else {}
-        click.echo(json.dumps(answer, ensure_ascii=False))
+        click.echo(json.dumps(answer))
     else:
         click.echo()
         if not quiet:
