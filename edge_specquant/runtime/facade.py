@@ -158,7 +158,7 @@ class Runtime:
     @property
     def default_target(self) -> str:
         """The variant that answers when a request names none."""
-        return self.siblings(Request(prompt=" "))[0]
+        return self.siblings(Request(prompt="Hello"))[0]
 
     @property
     def notices(self) -> list[str]:

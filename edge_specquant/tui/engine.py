@@ -120,7 +120,7 @@ class Engine:
     def _warm_up(self, runtime: Runtime) -> None:
         from ..request import Request
 
-        for _ in runtime.generate(Request(prompt=" ", max_tokens=0)):  # loads the models, decodes nothing
+        for _ in runtime.generate(Request(prompt="Hello", max_tokens=0)):  # loads the models, decodes nothing
             pass
 
     def _reply(self, ticket: int, request: Request) -> None:
@@ -194,7 +194,7 @@ def facts_of(runtime: Runtime) -> FamilyFacts:
     """What the screen shows of a runtime whose models are in memory."""
     from ..request import Request
 
-    target, draft = runtime.siblings(Request(prompt=" "))
+    target, draft = runtime.siblings(Request(prompt="Hello"))
     status = runtime.status()
     siblings = tuple((variant.name, variant.n_bytes) for variant in runtime.family.variants.values())
     n_ctx = next((resident.n_ctx for resident in status.residents if resident.name == target), None)
