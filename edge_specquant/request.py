@@ -20,10 +20,13 @@ class Request:
 
     raw: the prompt is continued as it is, without the chat template. target: a variant, None for the plan's choice.
     max_tokens None is as many as the context holds. stop: texts that end the reply and are not shown.
-    grammar: GBNF the reply must follow; json_schema: the same by schema ({} is any JSON). logprobs: log-probabilities
-    of each token and of that many alternatives; prompt_logprobs: the same of the prompt's own tokens, on the first
-    event (max_tokens 0 asks for nothing else). on_full: "stop" ends a reply where the context is full, "shift" drops
-    the oldest turns but the system prompt and goes on. policy: a routing policy that fills in what is not named here.
+    One of these binds the whole reply: schema, a JSON schema (a mapping, True, or a pydantic model; {} is any JSON
+    value; json_schema is its older name); regex; lark, a Lark grammar in llguidance's dialect, in which @s0, @s1 ...
+    stand for the lark_schemas in their order (their names are told in errors); grammar, in GBNF. logprobs:
+    log-probabilities of each token and of that many alternatives; prompt_logprobs: the same of the prompt's own
+    tokens, on the first event (max_tokens 0 asks for nothing else). on_full: "stop" ends a reply where the context is
+    full, "shift" drops the oldest turns but the system prompt and goes on. policy: a routing policy that fills in what
+    is not named here.
     tools: functions (OpenAI's objects) for a chat template that describes them to the model. template_args: more
     variables of the chat template, by the names that transformers' apply_chat_template takes (enable_thinking,
     documents, add_generation_prompt, continue_final_message ...). A last message of role assistant is continued, not
@@ -42,6 +45,10 @@ class Request:
     min_tokens: int = 0
     stop: Sequence[str] = ()
     grammar: str | None = None
+    regex: str | None = None
+    lark: str | None = None
+    lark_schemas: Mapping[str, Any] = field(default_factory=dict)
+    schema: Any = None
     json_schema: Mapping[str, Any] | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -70,8 +77,7 @@ class Request:
             raise UsageError(f"max_tokens is {self.max_tokens}; it must be 0 or more")
         if self.min_tokens < 0:
             raise UsageError(f"min_tokens is {self.min_tokens}; it must be 0 or more")
-        if self.grammar is not None and self.json_schema is not None:
-            raise UsageError("give grammar or json_schema, not both")
+        self._take_schema()
         for name in ("logprobs", "prompt_logprobs"):
             n = getattr(self, name)
             if n is not None and not 0 <= n <= MAX_LOGPROBS:
@@ -83,6 +89,19 @@ class Request:
         if self.prompt is not None:
             return not (self.prompt if self.raw else self.prompt.strip())
         return not any(message.get("content") or message.get("tool_calls") for message in self.messages)
+
+    def _take_schema(self) -> None:
+        if self.json_schema is not None and self.schema is not None:
+            raise UsageError("schema and json_schema are one and the same; give schema")
+        given = self.json_schema if self.schema is None else self.schema
+        dump = getattr(given, "model_json_schema", None)  # a pydantic model, whoever's pydantic it is
+        object.__setattr__(self, "schema", dump() if callable(dump) else given)
+        object.__setattr__(self, "json_schema", None)
+        if not isinstance(self.schema, (Mapping, bool, type(None))):
+            raise UsageError(f"schema is {type(given).__name__}; give a JSON schema or a pydantic model")
+        forms = [name for name in ("schema", "regex", "lark", "grammar") if getattr(self, name) is not None]
+        if len(forms) > 1:
+            raise UsageError(f"give {forms[0]} or {forms[1]}, not both: one of them binds the whole reply")
 
     def as_messages(self) -> list[Mapping[str, Any]]:
         """The conversation, system prompt first."""

@@ -33,7 +33,7 @@ GROUND = 1
 STEPS = {
     "native": (
         {"protocol", "library"},
-        {"vocab", "sampler", "schema", "quantizer", "context", "fake", "kernel"},
+        {"vocab", "sampler", "quantizer", "context", "fake", "kernel"},
         {"hooks"},
         {"model"},
         {"nested", "selftest"},
@@ -42,6 +42,8 @@ STEPS = {
     "gguf": ({"format"}, {"quantize"}, {"checkpoint"}, {"family"}, {"nested"}, {"convert"}),
     "placement": ({"machine"}, {"power"}, {"cost"}, {"plan"}),
     "engine": (
+        {"structured"},
+        {"constraint"},
         {"signals", "sampling", "text", "parallel", "caches"},
         {"stats"},
         {"events"},
@@ -99,6 +101,7 @@ FOREIGN = {
     "matplotlib": ("bench/reports/plots.py",),
     "xllamacpp": ("bench/peers/peer_child.py",),
     "pyarrow": ("bench/evaluation/questions.py",),
+    "llguidance": ("engine/constraint.py", "engine/structured/compiling.py"),
     "rich": ("cli/*", "bench/*", "tui/*"),
     "click": ("cli/*", "bench/*", "tui/*"),
 }

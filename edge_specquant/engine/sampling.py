@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..native.protocol import Logits
-from ..native.sampler import Grammar, Truncation
+from ..native.sampler import Truncation
 from ..params import SamplingParams
+from .constraint import Constraint
 
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -111,7 +112,7 @@ class TokenSampler:
         params: SamplingParams,
         n_vocab: int,
         *,
-        grammar: Grammar | None = None,
+        constraint: Constraint | None = None,
         eog_tokens: frozenset[int] = frozenset(),
         min_tokens: int = 0,
         vocab_handle: Any = None,
@@ -120,7 +121,7 @@ class TokenSampler:
         self.params = params
         self.n_vocab = n_vocab
         self.seed = secrets.randbits(63) if params.seed is None else params.seed
-        self.grammar = grammar
+        self.constraint = constraint
         self.n_accepted = 0
         self._min_tokens = min_tokens
         self.eog_tokens = eog_tokens
@@ -131,14 +132,14 @@ class TokenSampler:
         self._bias = np.array([params.logit_bias[int(t)] for t in self._bias_ids], dtype=np.float32)
 
     def accept(self, token: int) -> None:
-        """The token is now history: penalties, DRY and grammar advance."""
+        """The token is now history: penalties, DRY and constraint advance."""
         self.accept_prompt((token,))
         self.n_accepted += 1
-        if self.grammar is not None:
-            self.grammar.accept(token)
+        if self.constraint is not None:
+            self.constraint.accept(token)
 
     def accept_prompt(self, tokens: Iterable[int]) -> None:
-        """The prompt counts for penalties and DRY, as in llama.cpp's server; a grammar begins after it."""
+        """The prompt counts for penalties and DRY, as in llama.cpp's server; a constraint begins after it."""
         if not self.params.shapes_logits:
             return
         for token in tokens:
@@ -152,37 +153,54 @@ class TokenSampler:
         copy._window = self._window.fork()
         if self._chain.has_state:
             copy._chain = self._chain.fork()
-        if self.grammar is not None:
-            copy.grammar = self.grammar.fork()
+        if self.constraint is not None:
+            copy.constraint = self.constraint.fork()
         return copy
 
     def choose(self, row: Logits, position: int) -> int:
         """The token for `position` (tokens before it) from a row (n_vocab,): argmax, or drawn with hashed noise."""
         with _Shaped(self, row) as shaped:
-            token = self._choose_unconstrained(shaped, position)
-            if self.grammar is None or self.grammar.allows(token):
-                return token
-            return self._choose_unconstrained(self.grammar.mask(shaped), position)
+            if self.constraint is None:
+                return self._choose_unconstrained(shaped, position)
+            if self.params.greedy:  # what is best of all is best of those allowed; a mask costs more than a question
+                token = self._choose_unconstrained(shaped, position)
+                if self.constraint.allows(token):
+                    return token
+            return self._choose_unconstrained(self._masked(shaped, self.constraint), position)
 
     def distribution(self, row: Logits) -> Distribution:
-        """The processed distribution that `choose` draws from, grammar included; a point mass when greedy."""
+        """The processed distribution that `choose` draws from, constraint included; a point mass when greedy."""
         with _Shaped(self, row) as shaped:
-            masked = shaped if self.grammar is None else self.grammar.mask(shaped)
+            masked = shaped if self.constraint is None else self._masked(shaped, self.constraint)
             if self.params.greedy:
                 return Distribution(np.array([self._argmax(masked)], dtype=np.int32), np.ones(1))
             ids, logits = self._chain.apply(masked)
             return Distribution(ids, softmax(logits))
 
+    def allows(self, token: int) -> bool:
+        """Whether the constraint, if there is one, lets the token come next."""
+        return self.constraint is None or self.constraint.allows(token)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the constraint lets nothing more come."""
+        return self.constraint is not None and self.constraint.is_complete
+
     @property
     def plain_greedy(self) -> bool:
         """True when a choice is the argmax of the raw row."""
-        free = self.grammar is None and not self.bans_eog
+        free = self.constraint is None and not self.bans_eog
         return self.params.greedy and not self.params.shapes_logits and free
 
     @property
     def bans_eog(self) -> bool:
         """True while min_tokens is not reached."""
         return self.n_accepted < self._min_tokens and self._eog.size > 0
+
+    def _masked(self, row: Logits, constraint: Constraint) -> Logits:
+        """The row, masked; where bias or bans forbid all that the constraint allows, the constraint alone decides."""
+        masked = constraint.mask(row)
+        return masked if np.isfinite(masked.max()) else constraint.mask(np.zeros_like(row))
 
     def _choose_unconstrained(self, row: Logits, position: int) -> int:
         if self.params.greedy:

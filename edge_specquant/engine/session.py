@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..errors import ContextError, GrammarError, ModelLoadError, VocabularyError
+from ..errors import ContextError, ModelLoadError, VocabularyError
 from ..native.protocol import ContextParams, Model
-from ..native.sampler import Grammar
 from ..params import NOT_SIBLINGS, SamplingParams, SpeculationParams
 from .caches.certificate import Certificate
 from .caches.certificate_files import certificate
 from .caches.kv_cache import KVCache, OnProgress
 from .caches.residents import Resident, Residents
 from .caches.snapshots import Snapshots
+from .constraint import Constraint, Constraints
 from .control.cascade import best_gain, riders
 from .control.costs import Costs, Curve
 from .control.draft_length import Controller, Entropy, Fixed
@@ -34,6 +34,7 @@ from .drafters.redo import RedoController, RedoDrafter
 from .events import TokenEvent
 from .sampling import TokenSampler
 from .stream import Job, stream
+from .structured.form import Form
 
 DEFAULT_N_DRAFT = 3
 ENTROPY_LONGEST = 16
@@ -62,7 +63,7 @@ class ReplyPlan:
     on_prefill: OnProgress | None = None
     earlier_reply: Sequence[int] = ()
     draft_is_wish: bool = True
-    grammar: str | None = None
+    form: Form | None = None
     n_logprobs: int | None = None
     n_prompt_logprobs: int | None = None
     n_keep: int | None = None
@@ -88,7 +89,7 @@ class Session:
     on_open(name, cache) sees each new cache while it is empty. curves and certificates come from whoever knows the
     files; without them costs are learnt and strict measures anew. traces: where every round is recorded. power: given
     where drafts are to save joules instead of seconds. give_way(name) is asked after a target's context could not be
-    made: True says that another try, with less, is worth it.
+    made: True says that another try, with less, is worth it. constraints: the family's, shared by its sessions.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Session:
         traces: TraceFile | None = None,
         power: PowerOf | None = None,
         give_way: Callable[[str], bool] | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         self._residents = residents
         self._context_params = context_params
@@ -118,6 +120,7 @@ class Session:
         self._left_out: set[str] = set()
         self._failed: set[str] = set()
         self._give_way = give_way
+        self._constraints = constraints or Constraints()
         self._caches: dict[str, tuple[Model, KVCache]] = {}
         self.notices: list[str] = []
 
@@ -141,7 +144,7 @@ class Session:
         sampler = TokenSampler(
             plan.sampling,
             target.context.n_vocab,
-            grammar=self._grammar(plan, model, target),
+            constraint=self._constraint(plan, model),
             eog_tokens=model.vocab.eog_tokens,
             min_tokens=plan.min_tokens,
             vocab_handle=getattr(model.vocab, "handle", None),
@@ -240,13 +243,8 @@ class Session:
                     raise
             resident = self._residents.get(name)  # with fewer layers away it was loaded again
 
-    def _grammar(self, plan: ReplyPlan, model: Model, target: KVCache) -> Grammar | None:
-        if plan.grammar is None:
-            return None
-        handle = getattr(model.vocab, "handle", None)
-        if handle is None:
-            raise GrammarError("this backend has no vocabulary that a grammar could use")
-        return Grammar(plan.grammar, handle, target.context.n_vocab)
+    def _constraint(self, plan: ReplyPlan, model: Model) -> Constraint | None:
+        return None if plan.form is None else self._constraints.constraint(plan.form, model.vocab)
 
     # -- drafters ---------------------------------------------------------------------------------------------------
 

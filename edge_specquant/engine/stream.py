@@ -118,6 +118,9 @@ class _Run:
                 if self.text.stopped:
                     yield self.last_event("stop")
                     return
+                if self.job.sampler.is_complete and i == len(verdict.tokens) - 1:
+                    yield self.last_event("stop")
+                    return
                 if self.left == 0:
                     yield self.last_event("length")
                     return

@@ -66,7 +66,7 @@ def verify(
         sampler.accept(token)
         tokens.append(token)
         stands = token == proposed
-        if token in eog_tokens or not stands:
+        if token in eog_tokens or not stands or sampler.is_complete:
             return Verdict(tuple(tokens), i + stands, ended=token in eog_tokens, logprobs=tuple(logprobs))
     return Verdict(tuple(tokens), len(tokens) - 1, logprobs=tuple(logprobs))
 

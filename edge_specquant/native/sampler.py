@@ -30,10 +30,14 @@ class _Candidates:
         self.native = engine().llama_token_data_array()
 
     def fill(self, row: Logits) -> Any:
-        """Loads each token with its logit; a row may be shorter than the vocabulary (a draft's)."""
-        data = self._data[: row.size]
-        data["id"] = self._ids[: row.size]
-        data["logit"] = row
+        """Loads each token with its logit; a row may be shorter than the vocabulary (a draft's).
+
+        Impossible ones (-inf) are left out: some samplers would make them not a number.
+        """
+        ids = np.flatnonzero(row > -np.inf) if row.size and row.min() == -np.inf else self._ids[: row.size]
+        data = self._data[: ids.size]
+        data["id"] = ids
+        data["logit"] = row[ids] if ids.size < row.size else row
         return self._point(data)
 
     def single(self, token: int) -> Any:

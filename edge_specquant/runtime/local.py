@@ -17,13 +17,14 @@ from ..engine.caches.kv_cache import KVCache
 from ..engine.caches.residents import Residents
 from ..engine.caches.snapshot_files import SnapshotFiles
 from ..engine.caches.snapshots import Snapshots
+from ..engine.constraint import Constraints
 from ..engine.control.traces import TraceFile
 from ..engine.events import TokenEvent
 from ..engine.session import ReplyPlan, Session
+from ..engine.structured.form import form_of
 from ..errors import EngineError
 from ..gguf.family.family import Family
 from ..native.protocol import Model, Progress
-from ..native.schema import schema_to_gbnf
 from ..placement.machine.memory_pressure import memory_now
 from ..placement.machine.this_machine import usable_threads
 from ..request import Request
@@ -71,6 +72,7 @@ class LocalEngine:
         if open_variant is None:
             self._measured = Measured(family, options, lambda v: planned.layers(v)[0], lambda: planned.kv_types)
         self._relief = Relief(memory)
+        self._constraints = Constraints()
         self._routed = Routed()
         self._files: dict[str, SnapshotFiles] = {}
         self._slots = Slots(
@@ -255,7 +257,7 @@ class LocalEngine:
             on_prefill=on_prefill,
             earlier_reply=request.earlier_reply,
             draft_is_wish=request.speculation.draft is not None or self.options.draft is not None,
-            grammar=request.grammar if request.json_schema is None else schema_to_gbnf(request.json_schema),
+            form=form_of(request),
             n_logprobs=request.logprobs,
             n_prompt_logprobs=request.prompt_logprobs,
             n_keep=1 if request.on_full == "shift" else None,
@@ -289,6 +291,7 @@ class LocalEngine:
             traces=self._trace_file(),
             power=measured.power if measured and self.options.objective == "energy" else None,
             give_way=lambda target: self._give_way(session, target),
+            constraints=self._constraints,
         )
         return session
 

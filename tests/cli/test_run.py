@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -63,6 +64,11 @@ class TestRun:
         found = answer("--json-schema", str(schema), "--draft", "q4")
         assert set(json.loads(str(found["text"]))) <= {"red", "blue"}
 
+    def test_a_schema_may_be_written_out_and_a_regex_binds_too(self) -> None:
+        found = answer("--schema", '{"type": "integer", "minimum": 1, "maximum": 5}', "--target", "q8")
+        assert 1 <= json.loads(str(found["text"])) <= 5
+        assert re.fullmatch("[0-9]{2}-(a|b)", str(answer("--regex", "[0-9]{2}-(a|b)")["text"]))
+
     def test_the_prompt_may_come_from_stdin_and_stops_end_it(self) -> None:
         done = edge(
             ["run", "demo", "--raw", "--temperature", "0", "--max-tokens", "20", "--stop", ",", "--json"], "1, 2, 3"
@@ -76,6 +82,8 @@ class TestRun:
             (["run", "demo", "hi", "--top-p", "2"], "top_p is 2.0"),
             (["run", "demo", "hi", "--target", "q7"], "no 'q7'"),
             (["run", "demo", "hi", "--json-schema", str(tmp_path / "none.json")], "cannot be read"),
+            (["run", "demo", "hi", "--schema", '{"items": {"not": {}}}'], "'not' at #/items"),
+            (["run", "demo", "hi", "--schema", "{"], "is not JSON"),
             (["run", "demo", "word " * 200, "--ctx", "64"], "the context holds"),
         ):
             done = edge(arguments)

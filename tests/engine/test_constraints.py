@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
-from engine_rig import GREEDY, Rig, collect
+from engine_rig import GREEDY, Rig, chi_square_ok, collect
 
+from edge_specquant.engine.constraint import Constraints
 from edge_specquant.engine.drafters.model_drafter import ModelDrafter
 from edge_specquant.engine.sampling import TokenSampler
 from edge_specquant.engine.stream import stream
+from edge_specquant.engine.structured.form import form_of
 from edge_specquant.errors import GrammarError
 from edge_specquant.native.fake import FakeModel, hashed
 from edge_specquant.native.model import NativeModel
-from edge_specquant.native.sampler import Grammar
-from edge_specquant.native.schema import schema_to_gbnf
+from edge_specquant.native.opening import open_model
 from edge_specquant.params import SamplingParams
+from edge_specquant.request import Request
 
 MakeRig = Callable[..., Rig]
 PROMPT = list(b"Once upon a time")
@@ -28,39 +36,138 @@ SCHEMA = {
 }
 
 
+FORMS = {
+    "schema": {"schema": SCHEMA},
+    "regex": {"regex": "(ab|cd){2,9}[0-9]"},
+    "lark": {"lark": 'start: item ("," item)*\nitem: /[a-z]{1,3}/ | "<" @s0 ">"', "lark_schemas": {"one": SCHEMA}},
+    "grammar": {"grammar": 'root ::= [a-z]+ "x" | "(" root ")"'},
+}
+
+
 def constrained(
-    rig: Rig, gbnf: str, n_draft: int, sampling: SamplingParams, max_tokens: int = 200
-) -> tuple[str, object]:
+    rig: Rig, form: dict[str, Any], n_draft: int, sampling: SamplingParams, max_tokens: int = 200, **fields: object
+) -> tuple[str, tuple[int, ...], str | None]:
     model = rig.target_model
-    job = rig.job(model.vocab.tokenize("the answer"), n_draft=n_draft, sampling=sampling, max_tokens=max_tokens)
-    grammar = Grammar(gbnf, model.vocab.handle, rig.target.context.n_vocab)  # type: ignore[attr-defined]
-    job.sampler = TokenSampler(sampling, rig.target.context.n_vocab, grammar=grammar, eog_tokens=model.vocab.eog_tokens)
+    made = form_of(Request(prompt="x", **form))
+    assert made is not None
+    job = rig.job(
+        model.vocab.tokenize("the answer"), n_draft=n_draft, sampling=sampling, max_tokens=max_tokens, **fields
+    )
+    job.sampler = TokenSampler(
+        sampling,
+        rig.target.context.n_vocab,
+        constraint=Constraints().constraint(made, model.vocab),
+        eog_tokens=model.vocab.eog_tokens,
+    )
     reply = collect(stream(job))
-    return reply.text, (reply.tokens, reply.finish_reason)
+    return reply.text, reply.tokens, reply.finish_reason
 
 
-@pytest.mark.parametrize("n_draft", [1, 3, 8])
+@pytest.mark.parametrize("n_draft", [1, 8])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=1.0, seed=4)], ids=["greedy", "sampled"])
-def test_a_grammar_holds_and_a_draft_changes_nothing(
-    tiny_models: dict[str, NativeModel], rig: MakeRig, n_draft: int, sampling: SamplingParams
+def test_a_form_holds_and_a_draft_changes_nothing(
+    tiny_models: dict[str, NativeModel], rig: MakeRig, n_draft: int, sampling: SamplingParams, form: dict[str, Any]
 ) -> None:
-    """Case A14: only accepted tokens advance the grammar; valid JSON, nothing after its end."""
-    gbnf = schema_to_gbnf(SCHEMA)
+    """Case A14: only accepted tokens advance the constraint; nothing after its end."""
     model = tiny_models["q8"]
-    plain = constrained(rig(model), gbnf, 0, sampling)
-    drafted = constrained(rig(model, tiny_models["q4"]), gbnf, n_draft, sampling)
+    plain = constrained(rig(model), form, 0, sampling)
+    drafted = constrained(rig(model, tiny_models["q4"]), form, n_draft, sampling)
     assert drafted == plain
-    text, (_, finish_reason) = plain  # type: ignore[misc]
-    if finish_reason == "stop":
-        assert set(json.loads(text)) == {"a", "b"}
+    text, _, finish_reason = plain
+    if finish_reason == "stop" and form == FORMS["schema"]:
+        assert jsonschema.Draft202012Validator(SCHEMA).is_valid(json.loads(text))
 
 
-def test_a_broken_grammar_is_a_sentence(tiny_models: dict[str, NativeModel]) -> None:
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ({"grammar": "root ::= ("}, "grammar"),
+        ({"schema": {"$ref": "#/nowhere"}}, "nowhere"),
+        ({"regex": "(a"}, "regular expression"),
+        ({"regex": "a(?=b)"}, "regular expression"),
+        ({"lark": "start: nowhere"}, "Lark"),
+        ({"lark": "start: @s0", "lark_schemas": {"tool 'x'": {"not": {}}}}, "tool 'x'"),
+        ({"lark": "start: @s0", "lark_schemas": {"tool 'x'": {"pattern": "("}}}, "tool 'x': 'pattern' at #"),
+        ({"grammar": "root ::= " + "(" * 300 + "a" + ")" * 300}, "200"),
+        ({"regex": "a" * 70_000}, "65,536"),
+    ],
+)
+def test_a_broken_form_is_a_sentence(tiny_models: dict[str, NativeModel], form: dict[str, Any], words: str) -> None:
+    with pytest.raises(GrammarError, match=re.escape(words)):
+        made = form_of(Request(prompt="x", **form))
+        assert made is not None
+        Constraints().constraint(made, tiny_models["q8"].vocab)
+
+
+def test_a_constraint_wins_over_bias_bans_and_penalties(tiny_models: dict[str, NativeModel], rig: MakeRig) -> None:
     vocab = tiny_models["q8"].vocab
-    with pytest.raises(GrammarError, match="grammar"):
-        Grammar("root ::= (", vocab.handle, vocab.n_tokens)
-    with pytest.raises(GrammarError, match="schema"):
-        schema_to_gbnf({"$ref": "#/nowhere"})
+    never = dict.fromkeys(range(vocab.n_tokens), -math.inf)
+    for sampling in (
+        SamplingParams(temperature=0, logit_bias=never),
+        SamplingParams(seed=1, logit_bias=never),
+        SamplingParams(seed=1, typical_p=0.5, repeat_penalty=1.5, min_p=0.0, top_k=0),
+    ):
+        text, _, finish_reason = constrained(rig(tiny_models["q8"]), {"schema": {"enum": ["red"]}}, 0, sampling)
+        assert (text, finish_reason) == ('"red"', "stop")
+
+
+def test_what_is_chosen_is_drawn_from_the_distribution_that_is_told(tiny_models: dict[str, NativeModel]) -> None:
+    """Masked before it is truncated: top-k keeps k of the tokens that may come."""
+    vocab = tiny_models["q8"].vocab
+    made = form_of(Request(prompt="x", regex="[a-h]"))
+    assert made is not None
+    row = np.random.default_rng(1).normal(0, 3, vocab.n_tokens).astype(np.float32)
+    counts: Counter[int] = Counter()
+    constraint = Constraints().constraint(made, vocab)
+    for seed in range(1500):
+        sampler = TokenSampler(
+            SamplingParams(seed=seed, top_k=3, temperature=1.0),
+            vocab.n_tokens,
+            constraint=constraint,
+            eog_tokens=vocab.eog_tokens,
+        )
+        counts[sampler.choose(row, 0)] += 1
+    told = sampler.distribution(row)
+    assert len(told.ids) == 3
+    assert chi_square_ok(np.array([counts[int(token)] for token in told.ids]), told.probs)
+
+
+def test_a_fork_goes_its_own_way_and_forced_tokens_are_what_the_mask_leaves(
+    tiny_models: dict[str, NativeModel],
+) -> None:
+    vocab = tiny_models["q8"].vocab
+    colours = {"type": "array", "items": {"enum": ["red", "rot", "blue"]}, "minItems": 2, "maxItems": 2}
+    made = form_of(Request(prompt="x", schema=colours))
+    assert made is not None
+    machine = Constraints().constraint(made, vocab)
+    row = np.zeros(vocab.n_tokens, dtype=np.float32)
+    n_forced = 0
+    while not machine.is_complete:
+        allowed = np.flatnonzero(np.isfinite(machine.mask(row)))
+        forced = machine.forced()
+        assert all(machine.allows(int(token)) for token in allowed[:50])
+        assert [t for t in range(vocab.n_tokens) if machine.allows(t)] == list(allowed)
+        if forced:
+            assert list(allowed) == [forced[0]]
+            assert machine.validate(forced) == len(forced)
+            n_forced += 1
+        before = machine.fork()
+        machine.accept(int(allowed[0]))
+        assert list(np.flatnonzero(np.isfinite(before.mask(row)))) == list(allowed)
+    assert n_forced > 2
+
+
+def test_a_family_has_one_tokenizer_and_outlives_the_model_it_was_made_from(tiny_gguf: Path) -> None:
+    constraints, made = Constraints(), form_of(Request(prompt="x", schema=SCHEMA))
+    assert made is not None
+    runs = []
+    for _ in range(2):
+        with open_model(tiny_gguf, vocab_only=True) as model:
+            machine = constraints.constraint(made, model.vocab)
+            runs.append(machine.forced())
+            del machine
+    assert runs[0] == runs[1] != ()
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=0.8, seed=2, repeat_penalty=1.3)])

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
 from openai import OpenAI
+from pydantic import BaseModel, Field
 from server_rig import Served, serving
 
 from edge_specquant.gguf.family.family import Family
@@ -70,6 +71,23 @@ def test_seed_repeats_and_choices_differ(client: OpenAI) -> None:
     texts = [choice.message.content for choice in one.choices]
     assert texts == [choice.message.content for choice in again.choices]
     assert texts[0] != texts[1]
+
+
+class Colour(BaseModel):
+    """What the parsed reply is read into."""
+
+    name: Literal["red", "green", "blue"]
+    shade: int = Field(ge=1, le=5)
+
+
+def test_parse_fills_parsed(client: OpenAI) -> None:
+    """The schema is pydantic's own, by way of the client's strict form."""
+    for model in ("demo:q4", "demo:q8"):
+        made = client.chat.completions.parse(
+            model=model, messages=PROMPT, temperature=0, max_tokens=60, response_format=Colour
+        )
+        parsed = made.choices[0].message.parsed
+        assert isinstance(parsed, Colour) and made.choices[0].finish_reason == "stop"
 
 
 def test_completions(client: OpenAI) -> None:

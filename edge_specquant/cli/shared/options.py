@@ -47,8 +47,12 @@ _SAMPLING_FLAGS = (
     ),
     click.option("--logit-bias", multiple=True, metavar="TOKEN=BIAS", help="Add to a token's logit; -inf forbids it."),
     click.option("--stop", multiple=True, metavar="TEXT", help="Ends the reply; may be given several times."),
+    click.option(
+        "--schema", "--json-schema", "schema", metavar="FILE|JSON", help="JSON schema that the reply must satisfy."
+    ),
+    click.option("--regex", metavar="REGEX", help="Regular expression that the whole reply must match."),
+    click.option("--lark", type=click.Path(path_type=Path), metavar="FILE", help="Lark grammar the reply must follow."),
     click.option("--grammar", type=click.Path(path_type=Path), metavar="FILE", help="GBNF the reply must follow."),
-    click.option("--json-schema", type=click.Path(path_type=Path), metavar="FILE", help="JSON schema of the reply."),
     click.option("--logprobs", type=click.IntRange(0, MAX_LOGPROBS), metavar="N", help="Log-probabilities, top N."),
     click.option("--on-full", type=click.Choice(ON_FULL), default="stop", help="When the context is full."),
 )
@@ -98,7 +102,7 @@ def take_request_fields(flags: dict[str, Any]) -> dict[str, Any]:
     """Removes every generation flag; gives the fields of a Request. Raises UsageError, SettingsError, GrammarError."""
     sampling, speculation = take_sampling(flags), take_speculation(flags)
     chat = _settings(flags, "chat", ("target", "max_tokens", "policy")).chat
-    grammar, schema = flags.pop("grammar"), flags.pop("json_schema")
+    grammar, lark, schema = flags.pop("grammar"), flags.pop("lark"), flags.pop("schema")
     return {
         "sampling": sampling,
         "speculation": speculation,
@@ -108,7 +112,9 @@ def take_request_fields(flags: dict[str, Any]) -> dict[str, Any]:
         "min_tokens": flags.pop("min_tokens"),
         "stop": tuple(flags.pop("stop")),
         "grammar": None if grammar is None else _read(grammar),
-        "json_schema": None if schema is None else _read_schema(schema),
+        "lark": None if lark is None else _read(lark),
+        "regex": flags.pop("regex"),
+        "schema": None if schema is None else _read_schema(schema),
         "logprobs": flags.pop("logprobs"),
         "on_full": flags.pop("on_full"),
     }
@@ -158,11 +164,13 @@ def _read(path: Path) -> str:
         raise GrammarError(f"{path} cannot be read: {error}") from error
 
 
-def _read_schema(path: Path) -> dict[str, Any]:
+def _read_schema(given: str) -> Any:
+    """A schema in a file, or written out: no path begins with a brace."""
+    inline = given.lstrip().startswith("{") or given.strip() in ("true", "false")
     try:
-        schema = json.loads(_read(path))
-    except ValueError as error:
-        raise GrammarError(f"{path} is not JSON: {error}") from error
-    if not isinstance(schema, dict):
-        raise GrammarError(f"{path} holds {type(schema).__name__}, not a JSON schema object")
+        schema = json.loads(given if inline else _read(Path(given)))
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"{'the schema' if inline else given} is not JSON: {error}") from error
+    if not isinstance(schema, (dict, bool)):
+        raise GrammarError(f"{given} holds {type(schema).__name__}, not a JSON schema")
     return schema

@@ -109,7 +109,7 @@ class ModelDrafter:
             for row, guess in zip(rows[:, : self._n_vocab], (*guesses, None), strict=True):
                 token = self._take(row, made, sampler, len(text))
                 text.append(token)
-                done = len(made.tokens) >= limit or token in sampler.eog_tokens
+                done = len(made.tokens) >= limit or token in sampler.eog_tokens or not sampler.allows(token)
                 made.finished = done or not go_on(made.signals[-1])
                 if made.finished:
                     break

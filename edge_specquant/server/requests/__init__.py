@@ -1,1 +1,1 @@
-"""What callers send: bodies, bounds, tools, and their translation to the runtime's requests."""
+"""What callers send: bodies, forms, tools, and their translation to the runtime's requests."""

@@ -82,10 +82,36 @@ class Sampling(Strict):
     typical_p: Annotated[float, Field(gt=0, le=1)] | None = None
     repeat_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=1 << 20)] | None = None
-    grammar: Annotated[str, StringConstraints(max_length=64 << 10)] | None = None
 
 
-class CommonRequest(Ignored, Siblings, Sampling):
+Grammar = Annotated[str, StringConstraints(max_length=64 << 10)]
+Choices = Annotated[list[ShortText], Field(min_length=1, max_length=1024)]
+
+
+class StructuredOutputs(Lenient):
+    """vLLM's object for the form of a reply."""
+
+    json_: Annotated[dict[str, Any] | str | None, Field(alias="json")] = None
+    regex: Grammar | None = None
+    choice: Choices | None = None
+    grammar: Grammar | None = None
+
+
+class Forms(Strict):
+    """The form of a reply, as llama.cpp's server names it, then as vLLM's does; one a request."""
+
+    grammar: Grammar | None = None
+    json_schema: dict[str, Any] | bool | None = None
+    regex: Grammar | None = None
+    lark: Grammar | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: Grammar | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: Grammar | None = None
+
+
+class CommonRequest(Ignored, Siblings, Sampling, Forms):
     """What both kinds of completion take."""
 
     model: Annotated[str, StringConstraints(min_length=1, max_length=256)]
@@ -157,16 +183,17 @@ class ToolChoice(Lenient):
 class JsonSchema(Lenient):
     """The schema of a reply. OpenAI spells it `schema`, a name that pydantic keeps for itself."""
 
-    name: Name
+    name: Name | None = None
     description: str | None = None
-    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+    schema_: Annotated[dict[str, Any] | bool, Field(alias="schema")]
 
 
 class ResponseFormat(Strict):
-    """Text, any JSON object, or JSON of a schema."""
+    """Text, any JSON object, or JSON of a schema; llama.cpp's clients put the schema beside the type."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+    schema_: Annotated[dict[str, Any] | bool | None, Field(alias="schema")] = None
 
 
 class ChatRequest(CommonRequest):

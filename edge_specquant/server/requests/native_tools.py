@@ -10,17 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...native.schema import schema_to_gbnf
 from .bodies import Message
 from .conversation import text_of
 from .tools import ToolDelta, ToolPlan, ToolStream
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
-# Any text that does not begin an opening tag; "<" may stand in it, as in "<b>" or "<table>".
-_PROSE = (
-    'prose ::= ([^<] | "<"+ ([^t<] | "t" ([^o<] | "o" ([^o<] | "o" ([^l<] | "l" [^_<])))))*',
-    f'tagged ::= "{OPEN}\\n" call "\\n{CLOSE}"',
+# Prose ends with the reply or with its first opening tag, which a lexer that goes on while it can would swallow.
+_RULES = (
+    f"TEXT: /(?s:.*)/ & ~/(?s:.*){OPEN}(?s:.*)/",
+    f"first[lazy]: /(?s:.*){OPEN}/",
+    f'tagged: "\\n" call "\\n{CLOSE}"',
 )
 
 
@@ -29,12 +29,11 @@ def is_spoken_by(template: str | None) -> bool:
     return template is not None and "tools" in template and OPEN in template
 
 
-def grammar(plan: ToolPlan, *, parallel: bool) -> str:
-    """GBNF of a reply: prose where it is allowed, then calls. Raises GrammarError."""
-    rules = schema_to_gbnf(plan.calls_schema()).replace("root ::=", "call ::=", 1)
-    calls = 'tagged ("\\n" tagged)*' if parallel else "tagged"
-    root = f"root ::= prose ({calls})?" if plan.may_reply else f"root ::= {calls}"
-    return "\n".join([root, *_PROSE, rules])
+def lark(plan: ToolPlan, *, parallel: bool) -> str:
+    """The grammar of a reply: prose where it is allowed, then calls. Its schemas are the plan's."""
+    more = f' ("\\n{OPEN}" tagged)*' if parallel else ""
+    start = f"TEXT | first tagged{more}" if plan.may_reply else f'"{OPEN}" tagged{more}'
+    return "\n".join((f"start: {start}", *_RULES, plan.call_rule()))
 
 
 def native_turns(messages: Sequence[Message]) -> list[Mapping[str, Any]]:

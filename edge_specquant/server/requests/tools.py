@@ -1,4 +1,4 @@
-"""Function calling for any model: the tools as a system text, and a JSON schema that binds the reply to them.
+"""Function calling for any model: the tools as a system text, and a grammar that binds the reply to them.
 
 The model writes one JSON object: {"name": ..., "arguments": {...}} to call, or {"reply": "..."} to answer, each only
 when it is allowed. `ToolStream` turns that object, while it grows, into reply text or a call's name and arguments.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ...engine.structured.schema import exact
+from ...errors import GrammarError
 from ..errors import bad_request
 from .bodies import ChatRequest, Function, ToolChoice
-from .bounds import check_schema
 from .json_text import JsonTextDecoder, ValueScanner
 
 _INTRODUCTION = (
@@ -22,6 +22,8 @@ _INTRODUCTION = (
     '{"name": function name, "arguments": {...}} and nothing else.'
 )
 _OR_REPLY = ' When no function is needed, answer with {"reply": "your answer"}.'
+
+_REPLY = '{"reply": '
 
 _CALL_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*')
 _REPLY_HEAD = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
@@ -43,20 +45,19 @@ class ToolPlan:
         """The tools as templates take them."""
         return [{"type": "function", "function": _described(function)} for function in self.functions]
 
-    def json_schema(self) -> dict[str, Any]:
-        """The schema of the whole reply: a call, or a text where that is allowed."""
-        return self._schema([_object({"reply": {"type": "string"}})] if self.may_reply else [])
+    def schemas(self) -> dict[str, Any]:
+        """The arguments' schemas by the words that name them in errors; the grammars call them @s0, @s1 ..."""
+        return {_label(function): arguments_schema(function) for function in self.functions}
 
-    def calls_schema(self) -> dict[str, Any]:
-        """The schema of a call."""
-        return self._schema([])
+    def lark(self) -> str:
+        """The grammar of the whole reply: a call, or a text where that is allowed."""
+        reply = f'{quoted(_REPLY)} %json {{"type": "string"}} {quoted("}")}'
+        return "\n".join((f"start: call | {reply}" if self.may_reply else "start: call", self.call_rule()))
 
-    def _schema(self, others: list[dict[str, Any]]) -> dict[str, Any]:
-        """Definitions of the functions' own schemas are lifted to the top."""
-        definitions: dict[str, Any] = {}
-        branches = [*(_call_schema(function, definitions) for function in self.functions), *others]
-        schema = branches[0] if len(branches) == 1 else {"anyOf": branches}
-        return {**schema, "$defs": definitions} if definitions else schema
+    def call_rule(self) -> str:
+        """The Lark rule `call`: one function's name with arguments of its schema."""
+        heads = (f'{{"name": "{function.name}", "arguments": ' for function in self.functions)
+        return "call: " + " | ".join(f"{quoted(head)} @s{i} {quoted('}')}" for i, head in enumerate(heads))
 
 
 def plan_tools(body: ChatRequest) -> ToolPlan | None:
@@ -75,8 +76,11 @@ def plan_tools(body: ChatRequest) -> ToolPlan | None:
         functions = tuple(function for function in functions if function.name == choice.function.name)
         if not functions:
             raise bad_request(f"tool_choice names '{choice.function.name}', which is no tool here", "tool_choice")
-    for function in functions:
-        check_schema(function.parameters or {}, "tools")
+    for i, tool in enumerate(body.tools or ()):
+        try:
+            exact(arguments_schema(tool.function), about=_label(tool.function))
+        except GrammarError as error:
+            raise bad_request(str(error), f"tools.{i}.function.parameters") from error
     return ToolPlan(functions, may_reply=choice in (None, "auto"))
 
 
@@ -137,36 +141,25 @@ class ToolStream:
         return []
 
 
-def _call_schema(function: Function, definitions: dict[str, Any]) -> dict[str, Any]:
-    parameters = dict(function.parameters or {})
-    for word in ("$defs", "definitions"):
-        for name, definition in (parameters.pop(word, None) or {}).items():
-            definitions[f"{function.name}.{name}"] = _renamed(definition, function.name)
-    if not parameters.get("properties") and "$ref" not in parameters:
-        parameters = {"type": "object", "properties": {}, "additionalProperties": False}
-    arguments = _renamed({"type": "object", **parameters}, function.name)
-    return _object({"name": {"const": function.name}, "arguments": arguments})
+def arguments_schema(function: Function) -> dict[str, Any]:
+    """A function's parameters, which are an object; where there are none, an empty one. Raises GrammarError."""
+    if function.parameters is None:
+        return {"type": "object", "additionalProperties": False}
+    given = function.parameters.get("type", "object")
+    if given != "object" and "object" not in given:
+        raise GrammarError(f"{_label(function)}: 'type' at # is {given!r}; arguments are an object")
+    if "$ref" in function.parameters:  # in old drafts nothing may stand beside it
+        return function.parameters
+    return {**function.parameters, "type": "object"}
 
 
-def _renamed(node: Any, prefix: str) -> Any:
-    """References into a function's own definitions, pointed at their place in the joint schema."""
-    if isinstance(node, list):
-        return [_renamed(child, prefix) for child in node]
-    if not isinstance(node, Mapping):
-        return node
-    out = {key: _renamed(child, prefix) for key, child in node.items()}
-    if isinstance(out.get("$ref"), str):
-        out["$ref"] = re.sub(r"^#/(\$defs|definitions)/", f"#/$defs/{prefix}.", out["$ref"])
-    return out
+def quoted(text: str) -> str:
+    """A text as a Lark literal."""
+    return json.dumps(text, ensure_ascii=False)
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+def _label(function: Function) -> str:
+    return f"tool '{function.name}'"
 
 
 def _described(function: Function) -> dict[str, Any]:

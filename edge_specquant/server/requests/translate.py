@@ -10,10 +10,10 @@ from ...params import SamplingParams, SpeculationParams
 from ...request import Request
 from ..errors import bad_request
 from .bodies import ChatRequest, CommonRequest, CompletionRequest, Prompt
-from .bounds import check_schema
 from .catalog import Catalog
 from .conversation import Turn, repaired, turns
-from .native_tools import CallStream, grammar, is_spoken_by, native_turns
+from .forms import form_fields
+from .native_tools import CallStream, is_spoken_by, lark, native_turns
 from .tools import ToolPlan, ToolReader, ToolStream, plan_tools
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, where a completion names no max_tokens
@@ -55,10 +55,10 @@ def chat_job(body: ChatRequest, catalog: Catalog, template: str | None) -> ChatJ
         max_tokens=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
         logprobs=_chat_logprobs(body),
         **_common_fields(body, catalog),
+        **_form(body, tools, is_native=is_native),
     )
     if tools is not None and is_native:
-        return ChatJob(tuple(_choices(Ask(_with_native_tools(request, body, tools)), body)), CallStream)
-    request = replace(request, json_schema=_reply_schema(body, tools))
+        return ChatJob(tuple(_choices(Ask(replace(request, tools=tools.described())), body)), CallStream)
     mended = repaired(given)
     fallback = None if mended is None else replace(request, messages=mended)
     return ChatJob(tuple(_choices(Ask(request, fallback), body)), ToolStream if tools is not None else None)
@@ -85,6 +85,7 @@ def completion_asks(body: CompletionRequest, catalog: Catalog) -> list[Ask]:
             prompt_logprobs=body.logprobs if body.echo else None,
             **given,
             **_common_fields(body, catalog),
+            **form_fields(body),
         )
         asks += _choices(Ask(request), body)
     return asks
@@ -107,7 +108,6 @@ def _common_fields(body: CommonRequest, catalog: Catalog) -> dict[str, Any]:
         "speculation": SpeculationParams(draft=body.draft, n_draft=body.n_draft, strict=bool(body.strict)),
         "stop": tuple(stop),
         "min_tokens": body.min_tokens or 0,
-        "grammar": body.grammar,
         "policy": catalog.policy_for(body.model, body.target, body.policy),
     }
 
@@ -149,36 +149,17 @@ def _chat_logprobs(body: ChatRequest) -> int | None:
     return (body.top_logprobs or 0) if body.logprobs else None
 
 
-def _with_native_tools(request: Request, body: ChatRequest, tools: ToolPlan) -> Request:
-    _no_other_form(body)
+def _form(body: ChatRequest, tools: ToolPlan | None, *, is_native: bool) -> dict[str, Any]:
+    """What binds the reply: the tools alone where there are some. Raises ApiError 400."""
+    asked = form_fields(body, body.response_format)
+    if tools is None:
+        return asked
+    if asked:
+        name = "response_format" if body.response_format is not None else next(iter(asked))
+        raise bad_request(f"tools and {name} cannot be used together", name)
     parallel = body.parallel_tool_calls is not False
-    return replace(request, tools=tools.described(), grammar=grammar(tools, parallel=parallel))
-
-
-def _no_other_form(body: ChatRequest) -> None:
-    """Tools decide the form of a reply alone. Raises ApiError 400."""
-    if body.response_format is not None and body.response_format.type != "text":
-        raise bad_request("tools and response_format cannot be used together", "response_format")
-    if body.grammar is not None:
-        raise bad_request("tools and grammar cannot be used together", "grammar")
-
-
-def _reply_schema(body: ChatRequest, tools: ToolPlan | None) -> dict[str, Any] | None:
-    wanted = body.response_format
-    plain = wanted is None or wanted.type == "text"
-    if tools is not None:
-        _no_other_form(body)
-        return tools.json_schema()
-    if plain or wanted is None:
-        return None
-    if body.grammar is not None:
-        raise bad_request("response_format and grammar cannot be used together", "grammar")
-    if wanted.type == "json_object":
-        return {"type": "object"}
-    if wanted.json_schema is None:
-        raise bad_request("response_format has no json_schema", "response_format.json_schema")
-    check_schema(wanted.json_schema.schema_, "response_format.json_schema.schema")
-    return wanted.json_schema.schema_
+    rules = lark(tools, parallel=parallel) if is_native else tools.lark()
+    return {"lark": rules, "lark_schemas": tools.schemas()}
 
 
 def _with_system(given: Sequence[Turn], text: str) -> list[Turn]:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from server_rig import Served, serving
+from structured_rig import constraint, lets_through
 
-from edge_specquant.native.opening import open_model
-from edge_specquant.native.sampler import Grammar
 from edge_specquant.native.selftest.tiny import write_tiny_llama
 from edge_specquant.runtime import EngineOptions, Runtime
 from edge_specquant.server.requests.bodies import ChatRequest, Message
-from edge_specquant.server.requests.native_tools import CallStream, grammar, is_spoken_by, native_turns
+from edge_specquant.server.requests.native_tools import CallStream, is_spoken_by, lark, native_turns
 from edge_specquant.server.requests.tools import ToolPlan, plan_tools
 
 CHAT = "/v1/chat/completions"
@@ -79,17 +77,8 @@ def test_templates_say_whether_they_know_tools() -> None:
     assert not is_spoken_by("{{ messages }}")
 
 
-def allowed(tiny: Path, gbnf: str, text: str) -> bool:
-    with open_model(tiny, vocab_only=True) as model:
-        machine = Grammar(gbnf, model.vocab.handle, model.vocab.n_tokens)
-        tokens = model.vocab.tokenize(text)
-        for token in tokens[1:] if model.vocab.piece(tokens[0]) == b" " else tokens:
-            if not machine.allows(token):
-                return False
-            machine.accept(token)
-        at_end = machine.allows(next(iter(model.vocab.eog_tokens)))
-        machine.close()
-        return at_end
+def allowed(made: ToolPlan, text: str, *, parallel: bool = True) -> bool:
+    return lets_through(constraint(lark=lark(made, parallel=parallel), lark_schemas=made.schemas()), text)
 
 
 @pytest.mark.parametrize(
@@ -106,16 +95,15 @@ def allowed(tiny: Path, gbnf: str, text: str) -> bool:
         ("<tool_call> nonsense", False, False),
     ],
 )
-def test_grammar_binds_calls_and_leaves_prose_alone(
-    tiny_gguf: Path, text: str, automatic: bool, required: bool
-) -> None:
-    assert allowed(tiny_gguf, grammar(plan(), parallel=True), text) is automatic
-    assert allowed(tiny_gguf, grammar(plan("required"), parallel=True), text) is required
+def test_grammar_binds_calls_and_leaves_prose_alone(text: str, automatic: bool, required: bool) -> None:
+    assert allowed(plan(), text) is automatic
+    assert allowed(plan("required"), text) is required
 
 
-def test_one_call_where_calls_may_not_be_parallel(tiny_gguf: Path) -> None:
+def test_one_call_where_calls_may_not_be_parallel() -> None:
     two = "\n".join([call("light", on=True, room="hall")] * 2)
-    assert not allowed(tiny_gguf, grammar(plan(), parallel=False), two)
+    assert not allowed(plan(), two, parallel=False)
+    assert allowed(plan(), call("light", on=True, room="hall"), parallel=False)
 
 
 def test_calls_and_results_keep_their_fields() -> None:

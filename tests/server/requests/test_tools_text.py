@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structured_rig import constraint, lets_through
 
 from edge_specquant.server.errors import ApiError
 from edge_specquant.server.requests.bodies import ChatRequest, Message
-from edge_specquant.server.requests.bounds import MAX_DEPTH, check_schema
 from edge_specquant.server.requests.conversation import repaired, turns
 from edge_specquant.server.requests.json_text import JsonTextDecoder, ValueScanner
 from edge_specquant.server.requests.tools import ToolPlan, ToolStream, plan_tools
@@ -126,57 +126,79 @@ def plan_for(parameters: dict[str, Any], *, may_reply: bool = False) -> ToolPlan
     return plan
 
 
-def test_schema_binds_name_and_arguments() -> None:
-    schema = plan_for(WEATHER).json_schema()
-    assert list(schema["properties"]) == ["name", "arguments"], "in this order: the reader relies on it"
-    assert schema["properties"]["name"] == {"const": "f"}
-    assert schema["properties"]["arguments"] == WEATHER
-    both = plan_for(WEATHER, may_reply=True).json_schema()["anyOf"]
-    assert [list(branch["properties"]) for branch in both] == [["name", "arguments"], ["reply"]]
+def allowed(plan: ToolPlan, text: str) -> bool:
+    return lets_through(constraint(lark=plan.lark(), lark_schemas=plan.schemas()), text)
 
 
-def test_definitions_of_two_functions_do_not_meet() -> None:
-    parameters = {
-        "type": "object",
-        "properties": {"x": {"$ref": "#/$defs/T"}, "y": {"$ref": "#/definitions/T"}},
-        "$defs": {"T": {"type": "string"}},
-    }
-    tools = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in ("a", "b")]
-    plan = plan_tools(request(tools=tools))
-    assert plan is not None
-    schema = plan.json_schema()
-    assert set(schema["$defs"]) == {"a.T", "b.T"}
-    assert schema["anyOf"][1]["properties"]["arguments"]["properties"]["x"] == {"$ref": "#/$defs/b.T"}
+def call(arguments: Any, name: str = "f") -> str:
+    return json.dumps({"name": name, "arguments": arguments})
 
 
-def deep(n: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
-    for _ in range(n):
-        schema = {"items": schema}
-    return schema
+def test_grammar_binds_name_and_arguments() -> None:
+    plan = plan_for(WEATHER)
+    assert allowed(plan, call({"city": "Bonn", "days": 2}))
+    for text in (call({"days": 2}), call({"city": 1}), call({"city": "Bonn"}, "g"), '{"reply": "x"}', "x"):
+        assert not allowed(plan, text)
+    both = plan_for(WEATHER, may_reply=True)
+    assert allowed(both, '{"reply": "no \\"tool\\""}') and allowed(both, call({"city": "Bonn"}))
 
 
 @pytest.mark.parametrize(
-    "schema",
+    ("parameters", "valid", "invalid"),
     [
-        deep(MAX_DEPTH),
-        {"maxItems": 10**9},
-        {"minLength": -1},
-        {"items": {"maxLength": 1e300}},
-        {"$ref": "https://example.com/schema.json"},
-        {"$ref": "file:///etc/passwd"},
-        {"pattern": "a{1000}"},
-        {"pattern": "x" * 300},
-        {"enum": ["x" * 70_000]},
-        {"enum": list(range(6000))},
-        {"title": "\ud800"},
+        (None, {}, {"a": 1}),
+        ({}, {"a": [1]}, 1),
+        ({"type": "object"}, {"a": 1}, "x"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, {"a": 1}, {"a": "x"}),
+        ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"b": 1}, {"c": 1}),
+        ({"type": "integer", "minimum": 1} | {"type": ["object", "null"]}, {}, None),
+        ({"properties": {"n": {"type": "integer", "maximum": 5}}, "required": ["n"]}, {"n": 5}, {"n": 100}),
     ],
-    ids=lambda schema: str(schema)[:30],
 )
-def test_schema_beyond_the_bounds_is_400(schema: dict[str, Any]) -> None:
+def test_arguments_are_an_object_of_the_tools_own_schema(parameters: Any, valid: Any, invalid: Any) -> None:
+    plan = plan_for(parameters)
+    assert allowed(plan, call(valid))
+    assert not allowed(plan, call(invalid))
+
+
+def test_definitions_of_two_functions_do_not_meet() -> None:
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "parameters": {
+                    "type": "object",
+                    "properties": {"x": {"$ref": "#/$defs/T"}, "again": {"$ref": "#"}},
+                    "$defs": {"T": {"const": name}},
+                },
+            },
+        }
+        for name in ("a", "b")
+    ]
+    plan = plan_tools(request(tools=tools))
+    assert plan is not None
+    assert allowed(plan, call({"x": "b", "again": {"x": "b"}}, "b"))
+    assert not allowed(plan, call({"x": "a"}, "b"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"properties": {"when": {"pattern": "x", "uniqueItems": True}}}, "'uniqueItems' at #/properties/when"),
+        ({"properties": {"n": {"maxLength": 10**6}}}, "'maxLength' at #/properties/n is 1000000"),
+        ({"type": "string"}, "'type'"),
+        ({"$ref": "https://example.com/schema.json"}, "'$ref'"),
+    ],
+)
+def test_a_tool_that_cannot_be_enforced_is_named(parameters: Any, words: str) -> None:
+    good = {"type": "function", "function": {"name": "good", "parameters": WEATHER}}
+    bad = {"type": "function", "function": {"name": "bad", "parameters": parameters}}
     with pytest.raises(ApiError) as caught:
-        check_schema(schema, "x")
-    assert caught.value.status == 400
+        plan_tools(request(tools=[good, bad]))
+    assert (caught.value.status, caught.value.param) == (400, "tools.1.function.parameters")
+    assert "tool 'bad'" in caught.value.message and words in caught.value.message, caught.value.message
+    assert plan_tools(request(tools=[good, bad], tool_choice="none")) is None
 
 
 def conversation(*turns_: tuple[str, str]) -> list[dict[str, Any]]:
