@@ -75,6 +75,7 @@ class SpeculationParams:
     """Who drafts, how far, and how drafts are judged.
 
     draft: a variant of the family ("q4"), "lookup", a chain such as "lookup+q4", "none", or None for the plan's choice.
+    What a reply's form forces ("grammar") is drafted beside any of them but "none".
     n_draft: draft tokens per round; None lets the controller decide.
     controller: "goodput", "fixed", "entropy" or "speckv"; n_draft given means "fixed".
     accept: "match" (keep a draft token when the target samples the same) or "rejection" (Leviathan et al. 2023).
@@ -101,7 +102,8 @@ class SpeculationParams:
 
 MAX_DRAFT = 48  # widest draft one round may carry; contexts reserve output rows for it
 ACCEPT_RULES = ("match", "rejection")
-NOT_SIBLINGS = ("none", "lookup")  # what may draft besides a family's siblings
+NOT_SIBLINGS = ("none", "lookup", "grammar")  # what may draft besides a family's siblings
+FREE_DRAFTERS = ("lookup", "grammar")  # those whose drafts cost no forward
 CONTROLLERS = ("goodput", "fixed", "entropy", "speckv")
 
 

@@ -53,6 +53,10 @@ class Constraint(Protocol):
         """The tokens that must come next."""
         ...
 
+    def frame(self) -> tuple[int, ...]:
+        """The tokens of all bytes that must come next; the last may be part of a longer one, so these are a guess."""
+        ...
+
     def fork(self) -> Constraint:
         """A copy in the same state."""
         ...
@@ -108,6 +112,7 @@ class Matcher:
         self._tokenizer = tokenizer
         self._vocab = vocab
         self._forced: tuple[int, ...] | None = None
+        self._frame: tuple[int, ...] | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -134,20 +139,13 @@ class Matcher:
     def accept(self, token: int) -> None:
         """Takes an allowed token."""
         self._tokenizer.speak(self._vocab)
-        self._forced = None
+        self._forced = self._frame = None
         if not self._native.consume_token(token):
             raise _error(self._native)
 
     def validate(self, draft: Sequence[int]) -> int:
         """How many leading tokens could be taken; each must be what the mask lets through."""
-        ahead = self.fork()
-        for n, token in enumerate(draft):
-            if not ahead.allows(token):
-                return n
-            if token in self._vocab.eog_tokens:
-                return n + 1
-            ahead.accept(token)
-        return len(draft)
+        return _n_allowed(self.fork(), draft, self._vocab.eog_tokens)
 
     def forced(self) -> tuple[int, ...]:
         """The tokens of the bytes that must come next, as the tokenizer writes them."""
@@ -155,6 +153,21 @@ class Matcher:
             self._tokenizer.speak(self._vocab)
             self._forced = tuple(self._native.compute_ff_tokens())
         return self._forced
+
+    def frame(self) -> tuple[int, ...]:
+        """The forced tokens, and those of the bytes behind them that a longer token might swallow."""
+        if self._frame is None:
+            forced = self.forced()
+            n_known = sum(len(self._vocab.piece(token)) for token in forced)
+            rest = self._tokenizer(self._native.compute_ff_bytes()[n_known:])
+            self._frame = forced + tuple(rest[: self._after(forced).validate(rest)] if rest else ())
+        return self._frame
+
+    def _after(self, tokens: Sequence[int]) -> Matcher:
+        ahead = self.fork()
+        for token in tokens:
+            ahead.accept(token)
+        return ahead
 
     def fork(self) -> Matcher:
         """A copy in the same state."""
@@ -195,22 +208,30 @@ class LlamaGrammar:
 
     def validate(self, draft: Sequence[int]) -> int:
         """How many leading tokens could be taken."""
-        ahead = self._native.fork()
-        for n, token in enumerate(draft):
-            if not ahead.allows(token):
-                return n
-            if token in self._vocab.eog_tokens:
-                return n + 1
-            ahead.accept(token)
-        return len(draft)
+        return _n_allowed(self.fork(), draft, self._vocab.eog_tokens)
 
     def forced(self) -> tuple[int, ...]:
+        """Not known."""
+        return ()
+
+    def frame(self) -> tuple[int, ...]:
         """Not known."""
         return ()
 
     def fork(self) -> LlamaGrammar:
         """A copy in the same state."""
         return LlamaGrammar(self._native.fork(), self._vocab)
+
+
+def _n_allowed(ahead: Constraint, draft: Sequence[int], ends: frozenset[int]) -> int:
+    """How many leading tokens a constraint takes; nothing follows one that ends the reply."""
+    for n, token in enumerate(draft):
+        if not ahead.allows(token):
+            return n
+        if token in ends:
+            return n + 1
+        ahead.accept(token)
+    return len(draft)
 
 
 class _Tokenizer:

@@ -27,6 +27,7 @@ from .control.prices import Joules, Power, Price
 from .control.speckv.speckv import SpecKV, find_predictor
 from .control.traces import TraceFile
 from .drafters.draft import Drafter
+from .drafters.grammar import GrammarDrafter
 from .drafters.lookup import LookupDrafter
 from .drafters.model_drafter import ModelDrafter
 from .drafters.portfolio import Portfolio
@@ -140,7 +141,6 @@ class Session:
         costs.begin_round()
         widest = target.context.max_rows - 1
         controller = self._controller(plan, costs, widest)
-        drafter: Drafter = Portfolio(self._drafters(plan, model, target, costs), controller.choose)
         sampler = TokenSampler(
             plan.sampling,
             target.context.n_vocab,
@@ -150,6 +150,7 @@ class Session:
             vocab_handle=getattr(model.vocab, "handle", None),
             n_ctx=target.n_ctx,
         )
+        drafter: Drafter = Portfolio(self._drafters(plan, model, target, costs, sampler), controller.choose)
         if plan.earlier_reply and target.can_undo:
             redo = RedoDrafter(plan.earlier_reply, drafter)
             drafter, controller = redo, RedoController(redo, controller, widest)
@@ -282,18 +283,23 @@ class Session:
     def _n_bytes(self, name: str) -> int | None:
         return next((resident.n_bytes for resident in self._residents.held() if resident.name == name), None)
 
-    def _drafters(self, plan: ReplyPlan, target_model: Model, target: KVCache, costs: Costs) -> list[Drafter]:
-        """In the order of preference; a sibling that cannot pay here is left out unless it was asked for by name."""
+    def _drafters(
+        self, plan: ReplyPlan, target_model: Model, target: KVCache, costs: Costs, sampler: TokenSampler
+    ) -> list[Drafter]:
+        """In the order of preference; a sibling that cannot pay here is left out unless it was asked for by name.
+
+        What the form forces comes first: it is free and nearly always right.
+        """
         if plan.draft == "none" or plan.speculation.n_draft == 0:
             return []
         if not target.can_undo:
             self.notices.append(f"no draft: the memory of {plan.target} can neither drop rejected tokens nor be saved")
             return []
-        made: list[Drafter] = []
+        made: list[Drafter] = [GrammarDrafter(sampler)] if sampler.constraint is not None else []
         for name in plan.draft.split("+"):
             if name == LOOKUP:
                 made.append(LookupDrafter())
-            elif name in self._left_out | self._failed and not plan.draft_is_wish:
+            elif name == GrammarDrafter.name or (name in self._left_out | self._failed and not plan.draft_is_wish):
                 continue
             elif plan.draft_is_wish or not costs.knows(name) or best_gain(costs, name) >= WORTH_LOADING:
                 made += self._if_it_fits(name, plan, target_model, target)

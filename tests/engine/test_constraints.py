@@ -13,17 +13,20 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from engine_rig import GREEDY, Rig, chi_square_ok, collect
+from engine_rig import GREEDY, Reply, Rig, chi_square_ok, collect
 
 from edge_specquant.engine.constraint import Constraints
+from edge_specquant.engine.control.draft_length import Fixed
+from edge_specquant.engine.drafters.grammar import GrammarDrafter
+from edge_specquant.engine.drafters.lookup import LookupDrafter
 from edge_specquant.engine.drafters.model_drafter import ModelDrafter
+from edge_specquant.engine.drafters.portfolio import Portfolio
 from edge_specquant.engine.sampling import TokenSampler
 from edge_specquant.engine.stream import stream
 from edge_specquant.engine.structured.form import form_of
 from edge_specquant.errors import GrammarError
 from edge_specquant.native.fake import FakeModel, hashed
 from edge_specquant.native.model import NativeModel
-from edge_specquant.native.opening import open_model
 from edge_specquant.params import SamplingParams
 from edge_specquant.request import Request
 
@@ -100,6 +103,51 @@ def test_a_broken_form_is_a_sentence(tiny_models: dict[str, NativeModel], form: 
         Constraints().constraint(made, tiny_models["q8"].vocab)
 
 
+RECORD = {
+    "type": "object",
+    "properties": {
+        "first name": {"enum": ["Ada", "Grace"]},
+        "is_here": {"type": "boolean"},
+        "note": {"type": "string", "maxLength": 4},
+    },
+    "required": ["first name", "is_here", "note"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=1.0, seed=4)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("accept", ["match", "rejection"])
+@pytest.mark.parametrize("n_draft", [1, 3, 16])
+def test_forced_tokens_are_drafts_that_change_nothing_and_stand(
+    tiny_models: dict[str, NativeModel], rig: MakeRig, sampling: SamplingParams, n_draft: int, accept: str
+) -> None:
+    model, form = tiny_models["q8"], form_of(Request(prompt="x", schema=RECORD))
+    assert form is not None
+
+    def reply(*names: str) -> Reply:
+        made = rig(model, tiny_models["q4"])
+        job = made.job(model.vocab.tokenize("the answer"), sampling=sampling, accept=accept, max_tokens=200)
+        constraint = Constraints().constraint(form, model.vocab)
+        job.sampler = TokenSampler(
+            sampling, model.vocab.n_tokens, constraint=constraint, eog_tokens=model.vocab.eog_tokens
+        )
+        known = {"grammar": GrammarDrafter(job.sampler), "lookup": LookupDrafter()}
+        if made.draft is not None:
+            known["q4"] = ModelDrafter("q4", made.draft, n_vocab=model.vocab.n_tokens, target=made.target)
+        job.controller = Fixed(n_draft)
+        job.drafter = Portfolio([known[name] for name in names], job.controller.choose)
+        return collect(stream(job))
+
+    plain = reply()
+    assert jsonschema.Draft202012Validator(RECORD).is_valid(json.loads(plain.text))
+    for names in (("grammar",), ("lookup",), ("q4",), ("grammar", "lookup", "q4")):
+        drafted = reply(*names)
+        assert (drafted.tokens, drafted.finish_reason) == (plain.tokens, plain.finish_reason), names
+        if "grammar" in names:
+            assert drafted.origins.count("grammar") > len(plain.tokens) // 5
+            assert n_draft == 1 or drafted.stats.n_rounds < len(plain.tokens) * 0.8
+
+
 def test_a_constraint_wins_over_bias_bans_and_penalties(tiny_models: dict[str, NativeModel], rig: MakeRig) -> None:
     vocab = tiny_models["q8"].vocab
     never = dict.fromkeys(range(vocab.n_tokens), -math.inf)
@@ -163,7 +211,7 @@ def test_a_family_has_one_tokenizer_and_outlives_the_model_it_was_made_from(tiny
     assert made is not None
     runs = []
     for _ in range(2):
-        with open_model(tiny_gguf, vocab_only=True) as model:
+        with NativeModel(tiny_gguf, vocab_only=True) as model:
             machine = constraints.constraint(made, model.vocab)
             runs.append(machine.forced())
             del machine

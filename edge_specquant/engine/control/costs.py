@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from ...params import FREE_DRAFTERS
+
 _GUESSED_FIRST_S = 0.05
 _GUESSED_SLOPE = 0.35  # each further token, as a share of the first; learnt away within a few rounds
 _STRETCH = 128  # tokens of context over which a cost counts as constant
@@ -102,7 +104,7 @@ class Costs:
 
     def draft_s(self, source: str, width: int, n_past: int) -> float:
         """Seconds of a draft forward; lookups cost nothing."""
-        if source == "lookup":
+        if source in FREE_DRAFTERS:
             return 0.0
         curve = self._drafts.get(source)
         if curve is not None and self.n_others:

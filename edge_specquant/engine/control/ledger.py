@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...params import FREE_DRAFTERS
 from ..stats import RoundRecord
 from .costs import Costs
 
@@ -39,7 +40,7 @@ def settle(record: RoundRecord, costs: Costs) -> tuple[float, float]:
     unless it also made good what a rejected draft had undone.
     """
     costs.observe_verify(record.width, record.n_past, record.verify_s, is_plain=record.is_plain)
-    if record.n_drafted and record.source != "lookup":
+    if record.n_drafted and record.source not in FREE_DRAFTERS:
         costs.observe_draft(record.source, record.n_drafted, record.n_past, record.draft_s, n_behind=record.n_behind)
     spent_s = record.draft_s + record.verify_s + record.undo_s
     if costs.n_others:  # clocks saw everybody's tokens; by the curve then

@@ -70,8 +70,7 @@ class LookupDrafter:
         return None if found is None else Offer(self.name, LONGEST_MATCH * 2, match_length=found[1])
 
     def propose(self, history: Sequence[int], limit: int, go_on: GoOn, sampler: TokenSampler) -> Draft:
-        """Up to `limit` tokens."""
-        del sampler
+        """Up to `limit` tokens; where the reply must have a form, none behind the first that it forbids."""
         found = self._find(history)
         if found is None or limit < 1:
             return NOTHING
@@ -84,6 +83,9 @@ class LookupDrafter:
             signals.append(Signals(i, self.name, match_length=match_length))
             if not go_on(signals[-1]):
                 break
+        if sampler.constraint is not None:
+            n = sampler.constraint.validate(tokens)
+            tokens, signals = tokens[:n], signals[:n]
         return Draft(tuple(tokens), (self.name,) * len(tokens), tuple(signals))
 
     def accepted(self, n: int) -> None:

@@ -101,7 +101,7 @@ class ModelDrafter:
         made = _Made()
         text = [*history]
         while not made.finished:
-            guesses = self._guesses(text, limit - len(made.tokens) - 1)
+            guesses = self._guesses(text, limit - len(made.tokens) - 1, sampler)
             try:
                 rows = self._cache.extend([*text[self._cache.n_past :], *guesses], 1 + len(guesses))
             except ContextFullError:
@@ -114,7 +114,8 @@ class ModelDrafter:
                 if made.finished:
                     break
                 sampler.accept(token)
-                if token != guess:
+                made.finished = sampler.is_complete
+                if token != guess or made.finished:
                     break
             self._cache.truncate(len(text) - 1)  # the last token was never decoded; disagreed guesses go
         origins = (self.name,) * len(made.tokens)
@@ -139,15 +140,21 @@ class ModelDrafter:
         made.signals.append(self._signals(row, token, len(made.tokens) - 1))
         return token
 
-    def _guesses(self, text: Sequence[int], room: int) -> list[int]:
-        """What a lookup would copy, as far as the measured cost of riding along allows."""
-        if self._ride_along is None or room < 1:
+    def _guesses(self, text: Sequence[int], room: int, sampler: TokenSampler) -> list[int]:
+        """What the form forces, else what a lookup would copy, as far as the measured cost of riding along allows."""
+        room = min(room, self._cache.context.max_rows - 1)
+        if room < 1 or not self._cache.context.can_truncate:
+            return []
+        forced = () if sampler.constraint is None or self._wants_distributions else sampler.constraint.forced()
+        if forced:
+            return [token for token in forced[:room] if token < self._n_vocab]
+        if self._ride_along is None:
             return []
         found = self._index.find(text)
         if found is None:
             return []
         start, match_length = found
-        n = min(self._ride_along(match_length), room, self._cache.context.max_rows - 1)
+        n = min(self._ride_along(match_length), room)
         return [token for token in text[start : start + n] if token < self._n_vocab]
 
     def _catch_up(self, history: Sequence[int]) -> bool:
