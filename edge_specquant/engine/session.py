@@ -33,8 +33,9 @@ from .drafters.model_drafter import ModelDrafter
 from .drafters.portfolio import Portfolio
 from .drafters.redo import RedoController, RedoDrafter
 from .events import TokenEvent
+from .prompts.shorten import Shorten
 from .sampling import TokenSampler
-from .stream import Job, stream
+from .stream import FORGETS, Job, stream
 from .structured.form import Form
 
 DEFAULT_N_DRAFT = 3
@@ -67,7 +68,7 @@ class ReplyPlan:
     form: Form | None = None
     n_logprobs: int | None = None
     n_prompt_logprobs: int | None = None
-    n_keep: int | None = None
+    shorten: Shorten | None = None
 
 
 CurvesOf = Callable[[str], "tuple[Curve, Curve] | None"]
@@ -131,6 +132,11 @@ class Session:
         model, target = self._cache(plan.target, plan)
         self._targets.add(plan.target)
         plan = self._strictly(plan, model, target)
+        note = None
+        if plan.shorten and len(plan.prompt) >= target.n_ctx:
+            shorter = plan.shorten(plan.prompt, len(plan.prompt), target.n_ctx)
+            if shorter is not None:
+                plan, note = replace(plan, prompt=shorter[0]), FORGETS
         if not plan.speculation.strict:  # who knows which widths wrote a snapshot's cells
             self.notices += self._snapshots.prepare(plan.target, target, plan.prompt)
         costs = self._costs(plan)
@@ -167,7 +173,8 @@ class Session:
             on_prefill=plan.on_prefill,
             n_logprobs=plan.n_logprobs,
             n_prompt_logprobs=plan.n_prompt_logprobs,
-            n_keep=plan.n_keep,
+            shorten=plan.shorten,
+            note=note,
             history=history,
             on_round=self._traces.recorder(plan.target, self._n_bytes) if self._traces else None,
         )

@@ -17,6 +17,7 @@ from .control.draft_length import Controller
 from .drafters.draft import NOTHING, Draft, Drafter
 from .events import PromptToken, TokenEvent, TokenLogprobs
 from .prompts.prompt_scores import score_prompt
+from .prompts.shorten import Shorten
 from .sampling import TokenSampler
 from .stats import RoundRecord, StatsBuilder
 from .text import TextStream
@@ -24,6 +25,7 @@ from .verify import Verdict, verify
 
 _ENDLESS = 1 << 40
 _LONGEST_BEHIND = 16  # tokens that ride along in every verification until one is accepted whole
+FORGETS = "the context is full: the oldest turns are left out from here on"
 
 
 @dataclass(slots=True)
@@ -33,7 +35,8 @@ class Job:
     width: tokens a verify batch needs -> tokens it is padded to (the cheapest width at or above).
     on_round: sees each finished round (a recorder).
     n_prompt_logprobs: the prompt's tokens are scored, with so many alternatives each; its cells are made anew.
-    n_keep: when the context is full, keep so many leading tokens and the newer half of the rest, and go on; None stops.
+    shorten: asked when the context is full; the reply goes on after what it keeps. None, or an answer of None, stops.
+    note: a sentence for the user, on the first token.
     """
 
     prompt: Sequence[int]
@@ -49,7 +52,8 @@ class Job:
     width: Callable[[int], int] = lambda n: n
     n_logprobs: int | None = None
     n_prompt_logprobs: int | None = None
-    n_keep: int | None = None
+    shorten: Shorten | None = None
+    note: str | None = None
     on_round: Callable[[RoundRecord], None] | None = None
     history: list[int] = field(default_factory=list)
 
@@ -85,18 +89,19 @@ class _Run:
         self.history = job.history
         self.history[:] = job.prompt
         room = job.target.n_ctx - len(job.prompt)
-        self.shifts = job.n_keep is not None
         self.left = job.max_tokens if job.max_tokens is not None else _ENDLESS
-        if not self.shifts:
+        if job.shorten is None:
             self.left = min(self.left, room)
-        self.position = len(job.prompt)
+        self.position = self.n_prompt = len(job.prompt)
         self.text = TextStream(job.stops)
         self.stats = StatsBuilder(n_prompt=len(job.prompt))
         self.started = self.resumed = time.perf_counter()
         self.scored: tuple[PromptToken, ...] | None = None
+        self.note = job.note
 
     def events(self) -> Iterator[TokenEvent]:
-        if self.left == 0 and self.job.n_prompt_logprobs is None:
+        job = self.job
+        if self.left == 0 and job.n_prompt_logprobs is None:
             yield self.last_event("length")
             return
         verdict = self._prefill()
@@ -109,7 +114,7 @@ class _Run:
         while True:
             for i, token in enumerate(verdict.tokens):
                 logprobs = verdict.logprobs[i] if verdict.logprobs else None
-                if token in self.job.sampler.eog_tokens:
+                if token in job.sampler.eog_tokens:
                     yield replace(self.last_event("stop"), end_token=token, logprobs=logprobs)
                     return
                 origin = origins[i] if i < verdict.n_accepted else "target"
@@ -118,12 +123,17 @@ class _Run:
                 if self.text.stopped:
                     yield self.last_event("stop")
                     return
-                if self.job.sampler.is_complete and i == len(verdict.tokens) - 1:
+                if job.sampler.is_complete and i == len(verdict.tokens) - 1:
                     yield self.last_event("stop")
                     return
                 if self.left == 0:
                     yield self.last_event("length")
                     return
+            if job.shorten and len(self.history) >= job.target.n_ctx:
+                if not self._shift(job.shorten):
+                    yield self.last_event("length")
+                    return
+                self.note = FORGETS
             draft, verdict = self._round()
             origins = draft.origins
 
@@ -159,13 +169,10 @@ class _Run:
         """Draft, verify, commit."""
         job, history = self.job, self.history
         target_s, drafter_s, undo_s = job.target.decode_s, job.drafter.decode_s, job.target.states.spent_s
-        if self.shifts and self._until_shift() <= 0:
-            self._shift()
         begun = time.perf_counter()
         n_past = len(history)
-        limit = min(job.controller.limit(), self.left - 1, job.target.context.max_rows - 1)
-        if self.shifts:
-            limit = min(limit, self._until_shift() - 1)  # a drafted reply shifts where a plain one does
+        room = job.target.n_ctx - n_past  # a shift comes at the same token whatever is drafted
+        limit = min(job.controller.limit(), self.left - 1, job.target.context.max_rows - 1, room - 1)
         if not job.target.can_undo or n_past - job.target.n_past > _LONGEST_BEHIND:
             limit = 0  # a rejected suffix could not be dropped, or what earlier ones undid is to be made good first
         draft = NOTHING
@@ -219,19 +226,17 @@ class _Run:
         self.stats.sampling_s += time.perf_counter() - begun
         return verdict
 
-    def _until_shift(self) -> int:
-        """Tokens until the context must shift: before another round could overflow it."""
-        return self.job.target.n_ctx - self.job.target.context.max_rows + 1 - len(self.history)
-
-    def _shift(self) -> None:
-        """Forgets the older half of what is not to be kept; caches follow by their common prefix."""
-        job, history = self.job, self.history
-        keep = min(job.n_keep or 0, job.target.n_ctx // 2)
-        n_dropped = (len(history) - keep) // 2
-        del history[keep : keep + n_dropped]
-        job.target.hold(history[:-1])
-        job.drafter.begin(history)
-        self.stats.n_shifted += n_dropped
+    def _shift(self, shorten: Shorten) -> bool:
+        """Goes on after a shorter history; caches follow by their common prefix. False where it cannot get shorter."""
+        job, n_before = self.job, len(self.history)
+        shorter = shorten(self.history, self.n_prompt, job.target.n_ctx)
+        if shorter is None or len(shorter[0]) >= n_before:
+            return False
+        self.history[:], self.n_prompt = shorter
+        job.target.hold(self.history[:-1])
+        job.drafter.begin(self.history)
+        self.stats.n_shifted += n_before - len(self.history)
+        return True
 
     def _emit(self, token: int, origin: str, logprobs: TokenLogprobs | None, n_draft: int | None) -> TokenEvent:
         self.left -= 1
@@ -242,4 +247,5 @@ class _Run:
             self.resumed = time.perf_counter()
         text = self.text.feed(self.job.vocab.piece(token))
         self._pause()
-        return TokenEvent(text, token, origin, logprobs=logprobs, n_draft=n_draft)
+        note, self.note = self.note, None
+        return TokenEvent(text, token, origin, note=note, logprobs=logprobs, n_draft=n_draft)

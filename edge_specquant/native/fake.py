@@ -68,6 +68,7 @@ class FakeModel:
     vocab: FakeVocab = field(default_factory=FakeVocab)
     n_ctx_train: int = 1 << 20
     chat_template: str | None = None
+    tool_template: str | None = None
     can_truncate: bool = True
     can_save: bool = True
     contexts: list[FakeContext] = field(default_factory=list)

@@ -72,8 +72,12 @@ class NativeModel:
         self.n_swa: int = lib.llama_model_n_swa(self._handle)
         self.is_recurrent = bool(lib.llama_model_is_recurrent(self._handle) or lib.llama_model_is_hybrid(self._handle))
         self.can_truncate = not self.is_recurrent
-        template = lib.llama_model_chat_template(self._handle, None)
-        self.chat_template: str | None = template.decode("utf-8", "replace") if template else None
+        self.chat_template = self._template(None)
+        self.tool_template = self._template(b"tool_use")
+
+    def _template(self, name: bytes | None) -> str | None:
+        template = engine().llama_model_chat_template(self._handle, name)
+        return template.decode("utf-8", "replace") if template else None
 
     @property
     def handle(self) -> Any:

@@ -27,6 +27,8 @@ def open_model(
 
     Raises ModelLoadError, EngineUnsafeError, EngineMissingError.
     """
+    if vocab_only:  # computes nothing
+        return NativeModel(path, use_extra_bufts=False, vocab_only=True)
     safety = verdict()
     if not safety.safe:
         raise EngineUnsafeError(f"the engine is not safe on this processor: {safety.reason}")

@@ -190,6 +190,7 @@ class Model(Protocol):
 
     n_ctx_train: int
     chat_template: str | None
+    tool_template: str | None
     can_truncate: bool
 
     @property

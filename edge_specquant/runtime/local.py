@@ -20,6 +20,7 @@ from ..engine.caches.snapshots import Snapshots
 from ..engine.constraint import Constraints
 from ..engine.control.traces import TraceFile
 from ..engine.events import TokenEvent
+from ..engine.prompts.shorten import Shorten
 from ..engine.session import ReplyPlan, Session
 from ..engine.structured.form import form_of
 from ..errors import EngineError
@@ -260,7 +261,9 @@ class LocalEngine:
             form=form_of(request),
             n_logprobs=request.logprobs,
             n_prompt_logprobs=request.prompt_logprobs,
-            n_keep=1 if request.on_full == "shift" else None,
+            shorten=self._prompts.shortener(request, self._vocabulary_of(request))
+            if request.on_full == "shift"
+            else None,
         )
 
     def _count_tokens(self, text: str) -> int:
@@ -271,8 +274,15 @@ class LocalEngine:
     def _tokens(self, request: Request) -> list[int]:
         if request.prompt_tokens:
             return list(request.prompt_tokens)
-        held = self._slots.held()  # siblings share vocabulary and template
-        return self._prompts.tokens(request, held[-1].model if held else self._slots.model(self.siblings(request)[0]))
+        return self._prompts.tokens(request, self._vocabulary_of(request))
+
+    def _shortener(self, request: Request) -> Shorten:
+        return self._prompts.shortener(request, self._vocabulary_of(request))
+
+    def _vocabulary_of(self, request: Request) -> Model:
+        """Any sibling in memory, since they share vocabulary and template; else the one that would answer."""
+        held = self._slots.held()
+        return held[-1].model if held else self._slots.model(self.siblings(request)[0])
 
     # -- models and contexts ----------------------------------------------------------------------------------------
 

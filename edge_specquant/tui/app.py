@@ -282,6 +282,7 @@ class ChatApp(App[None]):
         yield SystemCommand("New conversation", "Start over", chat.action_new)
         yield SystemCommand("Conversations", "List, search, rename, pin, delete, export", chat.action_conversations)
         yield SystemCommand("Regenerate", "Another version of the last answer", chat.action_regenerate)
+        yield SystemCommand("Go on", "Continue an answer that was cut", chat.action_go_on)
         yield SystemCommand("Redo precisely", "Verify the answer with the most precise sibling", chat.action_redo)
         yield SystemCommand("Branches", "Every version of every message", chat.action_branches)
         yield SystemCommand("Token colours", "Who wrote each token", chat.action_origins)

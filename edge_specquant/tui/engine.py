@@ -171,7 +171,8 @@ class Engine:
         if self._runtime is not None:
             from ..request import Request
 
-            self._post(Counted(key, len(self._runtime.tokens(Request(prompt=text, raw=True)))))
+            n_tokens = len(self._runtime.tokens(Request(prompt=text, raw=True))) if text else 0
+            self._post(Counted(key, n_tokens))
 
     def _drop(self) -> None:
         if self._runtime is not None:

@@ -21,6 +21,7 @@ from edge_specquant.engine.drafters.grammar import GrammarDrafter
 from edge_specquant.engine.drafters.lookup import LookupDrafter
 from edge_specquant.engine.drafters.model_drafter import ModelDrafter
 from edge_specquant.engine.drafters.portfolio import Portfolio
+from edge_specquant.engine.prompts.shorten import forget_older_half
 from edge_specquant.engine.sampling import TokenSampler
 from edge_specquant.engine.stream import stream
 from edge_specquant.engine.structured.form import form_of
@@ -252,7 +253,7 @@ def test_a_shifting_context_goes_on_and_keeps_the_beginning(rig: MakeRig, n_draf
         target = FakeModel(hashed(1))
         made = rig(target, FakeModel(hashed(1, agree=0.7)), n_ctx=96, max_rows=17)
         job = made.job(PROMPT, n_draft=n, max_tokens=300)
-        job.n_keep = 7
+        job.shorten = forget_older_half(n_keep=7)
         tokens = collect(stream(job)).tokens
         assert made.target.tokens[:7] == PROMPT[:7]
         assert made.target.n_past <= 96

@@ -126,6 +126,28 @@ def test_editing_an_earlier_message_keeps_the_old_branch() -> None:
     run(body())
 
 
+def test_an_answer_that_was_cut_goes_on_where_it_ended() -> None:
+    async def body() -> None:
+        rig = Rig({"f16": saying("Paris, of course, in France.")})
+        async with rig.chat() as chat:
+            plain = rig.request_fields
+            chat.screen.dialogue._fields = lambda: plain() | {"max_tokens": 9}
+            await chat.say("where?")
+            assert chat.messages[-1] == "Paris, of"
+            chat.screen.dialogue._fields = plain
+            await chat.press("shift+tab", "n")
+            await chat.answered()
+            assert chat.messages == ["where?", "Paris, of course, in France."]
+            message = chat.screen.dialogue.messages()[-1]
+            assert bytes(message.record["tokens"]).decode() == message.text
+            assert message.record["finish_reason"] == "stop"
+            assert "Paris, of course, in France." in chat.text and "2/2" in chat.text.replace(" ", "")
+            await chat.press("shift+tab", "n")  # this one is whole
+            assert len(chat.screen.dialogue.store.siblings(message.id)) == 2
+
+    run(body())
+
+
 def test_a_redo_keeps_what_the_judge_agrees_with() -> None:
     models = {"f16": saying("Paris, of course, in France."), "q4": saying("Paris, of course, in Texas.")}
 

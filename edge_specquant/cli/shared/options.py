@@ -55,6 +55,9 @@ _SAMPLING_FLAGS = (
     click.option("--grammar", type=click.Path(path_type=Path), metavar="FILE", help="GBNF the reply must follow."),
     click.option("--logprobs", type=click.IntRange(0, MAX_LOGPROBS), metavar="N", help="Log-probabilities, top N."),
     click.option("--on-full", type=click.Choice(ON_FULL), default="stop", help="When the context is full."),
+    click.option(
+        "--template-arg", multiple=True, metavar="NAME=VALUE", help="A variable of the chat template; JSON or text."
+    ),
 )
 _ENGINE_FLAGS = (
     click.option("--ctx", "n_ctx", type=click.IntRange(1), help="Context length in tokens."),
@@ -117,6 +120,7 @@ def take_request_fields(flags: dict[str, Any]) -> dict[str, Any]:
         "schema": None if schema is None else _read_schema(schema),
         "logprobs": flags.pop("logprobs"),
         "on_full": flags.pop("on_full"),
+        "template_args": parse_template_args(flags.pop("template_arg")),
     }
 
 
@@ -150,6 +154,20 @@ def parse_logit_bias(pairs: Sequence[str]) -> dict[int, float]:
             raise UsageError(f"--logit-bias '{pair}' is not TOKEN=BIAS, such as 123=-5 or 123=-inf") from None
         if not sign:
             raise UsageError(f"--logit-bias '{pair}' has no '='; write it like 123=-5")
+    return found
+
+
+def parse_template_args(pairs: Sequence[str]) -> dict[str, Any]:
+    """'enable_thinking=false' -> {"enable_thinking": False}; what is no JSON is text. Raises UsageError."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not name.isidentifier():
+            raise UsageError(f"--template-arg '{pair}' is not NAME=VALUE, such as enable_thinking=false")
+        try:
+            found[name] = json.loads(value)
+        except (ValueError, RecursionError):
+            found[name] = value
     return found
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...runtime import Runtime
     from ...store import Message, MessageWriter, Store
 
-_HELP = "/regen answers again, /clear starts over, /stats shows figures, /quit leaves"
+_HELP = "/regen answers again, /more goes on with a cut answer, /clear starts over, /stats shows figures, /quit leaves"
 
 
 class PlainChat:
@@ -53,6 +53,12 @@ class PlainChat:
                 click.echo("nothing to answer again", err=True)
             else:
                 self._answer(last.id if last.role == "assistant" else None)
+        elif line == "/more":
+            last = self._last_message()
+            if last is None or last.role != "assistant" or last.record.get("finish_reason") == "stop":
+                click.echo("there is no answer that was cut", err=True)
+            else:
+                self._answer(last.id, continued=last)
         elif line.startswith("/"):
             click.echo(f"there is no '{line.split()[0]}'; {_HELP}", err=True)
         elif line:
@@ -63,23 +69,29 @@ class PlainChat:
         messages = self._dialogue.messages()
         return messages[-1] if messages else None
 
-    def _answer(self, beside: int | None = None) -> None:
-        """Streams a reply into the store, which keeps a broken one too. beside: another version of that message."""
+    def _answer(self, beside: int | None = None, continued: Message | None = None) -> None:
+        """Streams a reply into the store, which keeps a broken one too. beside: another version of that message;
+        continued: what it begins with.
+        """
         from ...errors import EdgeSpecQuantError, told
 
         try:
             with self._dialogue.begin_answer(beside) as writer:
-                self._stream(writer)
+                self._stream(writer, continued)
         except EdgeSpecQuantError as error:
             click.echo(told(error), err=True)
 
-    def _stream(self, writer: MessageWriter) -> None:
+    def _stream(self, writer: MessageWriter, continued: Message | None) -> None:
         from ...tui.answers.reply import Reply
         from .reply import events, stats_line
         from .text import shown
 
-        request = self._dialogue.request(writer.message_id)
+        request = self._dialogue.request(writer.message_id, continued)
         reply = Reply(ticket=writer.message_id, started=0.0)
+        if continued is not None:
+            reply.begin_with(continued.text, continued.record)
+            writer.append(continued.text)
+            click.echo(shown(continued.text), nl=False)
         for event in events(self._runtime, request):
             reply.take([event], 0.0)
             writer.append(event.text)
@@ -91,5 +103,5 @@ class PlainChat:
         siblings = self._runtime.siblings(request)
         self._last_stats = stats_line(event, *siblings)
         is_whole = event.finish_reason in ("stop", "length")
-        note = {"note": event.note} if event.note else {}
-        writer.finish(reply.record(event.stats, *siblings, note), status="complete" if is_whole else "interrupted")
+        extra = {"finish_reason": event.finish_reason} | ({"note": event.note} if event.note else {})
+        writer.finish(reply.record(event.stats, *siblings, extra), status="complete" if is_whole else "interrupted")

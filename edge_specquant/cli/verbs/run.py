@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.argument("prompt", required=False)
 @click.option("--system", metavar="TEXT", help="System prompt.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
+@click.option("--prefill", metavar="TEXT", help="How the reply begins; it is gone on with.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object when done, nothing else.")
 @click.option("--quiet", is_flag=True, help="No line of statistics.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Append every round, for `gamma`.")
@@ -40,6 +41,8 @@ def command(
     request = Request(prompt=_prompt(prompt), **fields, **flags)
     with step_progress() as progress:
         runtime = Runtime.process(family, engine, progress)
+    if request.prefill and not as_json:
+        click.echo(shown(request.prefill), nl=False)
     texts: list[str] = []
     token_ids: list[int] = []
     logprobs: list[TokenLogprobs] = []
@@ -67,6 +70,7 @@ def command(
             "draft": draft,
             "stats": event.stats.as_dict() if event.stats else None,
         }
+        answer |= {"prefill": request.prefill} if request.prefill else {}
         answer |= {"logprobs": [asdict(each) for each in logprobs]} if logprobs else {}
         answer |= {"route": event.route} if event.route is not None else {}
         click.echo(json.dumps(answer))

@@ -362,6 +362,7 @@ class ModelView:
     def __init__(self, models: SharedModels, name: str, model: Model, user: int) -> None:
         self.n_ctx_train = model.n_ctx_train
         self.chat_template = model.chat_template
+        self.tool_template = model.tool_template
         self.can_truncate = model.can_truncate
         self._models, self._name, self._model, self._user = models, name, model, user
         self._n_contexts = 0

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 
 from ...errors import TemplateError
-from ...native.protocol import Vocab
+from ...native.protocol import Marker, Model, Vocab
 from .encoding import Known, encode, structure, with_bos
 from .environment import ChatEnvironment
 from .origin import Text, as_text, marked, runs_of
@@ -45,6 +45,12 @@ _ROLES = frozenset(
 )
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")  # the names in use; transformers takes these too
 _TOOL_USE, _DEFAULT = "tool_use", "default"
+
+
+def templates_of(model: Model) -> dict[str, str] | None:
+    """The model's own templates by name, None where it has none."""
+    known = {_DEFAULT: model.chat_template, _TOOL_USE: model.tool_template}
+    return {name: source for name, source in known.items() if source} or None
 
 
 class ChatTemplate:
@@ -92,8 +98,7 @@ class ChatTemplate:
             for i, message in enumerate(messages)
         ]
         text = self.render(as_written, tools=tools, **template_args)
-        markers = structure(self._vocab, self.source(tools))
-        return with_bos(encode(text, self._vocab, markers, known), self._vocab)
+        return with_bos(encode(text, self._vocab, self.markers(tools), known), self._vocab)
 
     def render(
         self,
@@ -128,6 +133,10 @@ class ChatTemplate:
     def source(self, tools: object = None) -> str:
         """The template that a conversation with or without tools takes."""
         return self._sources[self._name(tools)]
+
+    def markers(self, tools: object = None) -> tuple[Marker, ...]:
+        """What only the template may write."""
+        return structure(self._vocab, self.source(tools))
 
     def _name(self, tools: object) -> str:
         if tools and _TOOL_USE in self._sources:

@@ -159,6 +159,7 @@ def _small_files(folder: Path) -> list[Path]:
         "added_tokens.json",
         "chat_template.jinja",
         "chat_template.json",
+        "additional_chat_templates/tool_use.jinja",
     )
     return [folder / name for name in names if (folder / name).is_file()]
 

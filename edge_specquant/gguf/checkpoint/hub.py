@@ -26,6 +26,7 @@ _SMALL_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
+    "additional_chat_templates/tool_use.jinja",
     "quantize_config.json",
     INDEX_NAME,
 )

@@ -22,6 +22,8 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _SPACE = "\u2581"
 _ADDED_SCORE = -1000.0
 _SPECIAL_KEYS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "sep": "seperator", "mask": "mask"}
+TOOL_USE = "tool_use"
+TOOL_TEMPLATE_FILE = "additional_chat_templates/tool_use.jinja"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Vocabulary:
     add_eos: bool
     add_space_prefix: bool | None
     chat_template: str | None
+    tool_template: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -77,6 +80,7 @@ def read_vocabulary(
         add_eos=add_eos,
         add_space_prefix=(prefixed if space_prefix is None else space_prefix) if kind == "llama" else None,
         chat_template=settings.chat_template(),
+        tool_template=settings.tool_template(),
         notes=notes,
     )
 
@@ -97,7 +101,9 @@ def vocabulary_fields(vocabulary: Vocabulary) -> dict[str, Any]:
         **{f"{name}_token_id": token_id for name, token_id in vocabulary.special_ids.items()},
     }
     named = {f"tokenizer.ggml.{key}": value for key, value in fields.items() if value is not None}
-    return named if vocabulary.chat_template is None else {**named, "tokenizer.chat_template": vocabulary.chat_template}
+    templates = {"": vocabulary.chat_template, f".{TOOL_USE}": vocabulary.tool_template}
+    named |= {f"tokenizer.chat_template{name}": text for name, text in templates.items() if text is not None}
+    return named if vocabulary.tool_template is None else {**named, "tokenizer.chat_templates": [TOOL_USE]}
 
 
 def reference_ids(folder: Path, text: str) -> list[int]:
@@ -181,13 +187,24 @@ class _Settings:
         file = self.folder / "chat_template.jinja"
         if file.is_file():
             return file.read_text(encoding="utf-8")
+        named = self._named_templates()
+        return named.get("default") or next(iter(named.values()), None)
+
+    def tool_template(self) -> str | None:
+        """The template that its makers name for conversations with tools, where they have one of its own."""
+        file = self.folder / TOOL_TEMPLATE_FILE
+        return file.read_text(encoding="utf-8") if file.is_file() else self._named_templates().get(TOOL_USE)
+
+    def _named_templates(self) -> dict[str, str]:
         template = self.config.get("chat_template") or (read_json(self.folder / "chat_template.json") or {}).get(
             "chat_template"
         )
-        if isinstance(template, list):
-            named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, Mapping)}
-            template = named.get("default") or next(iter(named.values()), None)
-        return template if isinstance(template, str) else None
+        if isinstance(template, str):
+            return {"default": template}
+        entries = [entry for entry in template or () if isinstance(entry, Mapping)]
+        return {
+            str(entry.get("name")): entry["template"] for entry in entries if isinstance(entry.get("template"), str)
+        }
 
 
 def _sentencepiece_table(path: Path) -> tuple[list[_Entry], bool]:

@@ -31,6 +31,7 @@ class SharedModel:
         self.path = model.path
         self.n_ctx_train = model.n_ctx_train
         self.chat_template = model.chat_template
+        self.tool_template = model.tool_template
         self.can_truncate = model.can_truncate
         self.n_bytes = model.n_bytes
 
@@ -86,6 +87,7 @@ class NestedModel:
         self.path = residual
         self.n_ctx_train = base.n_ctx_train
         self.chat_template = base.chat_template
+        self.tool_template = base.tool_template
         self.can_truncate = base.can_truncate
         self._files = PlaneFiles(base.path, residual, planes)
         self.n_bytes = base.n_bytes + sum(plane.n_residual_bytes for plane in planes)

@@ -1,18 +1,22 @@
 """Requests to prompt token ids: the model's chat template, replies by the ids they were generated with.
 
-Knows no caches and no slots. Callers keep two threads from it.
+Knows no caches and no slots. For any thread.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...engine.prompts.encoding import with_bos
-from ...engine.prompts.template import ChatTemplate
+from ...engine.prompts.shorten import Shorten, forget_older_half, n_forgotten, split_turns
+from ...engine.prompts.template import ChatTemplate, templates_of
 from ...native.protocol import Model
 from ...request import Request
 from .reply_tokens import ReplyTokens
+
+_N_AROUND = 8  # tokens a template puts around a message, about
 
 
 class Prompts:
@@ -22,6 +26,7 @@ class Prompts:
         self.replies = ReplyTokens()
         self._template: ChatTemplate | None = None
         self._template_of: Model | None = None
+        self._lock = threading.Lock()
 
     def tokens(self, request: Request, model: Model) -> list[int]:
         """The prompt's ids. Raises TemplateError."""
@@ -29,14 +34,36 @@ class Prompts:
             return with_bos(model.vocab.tokenize(request.prompt or "", parse_special=True), model.vocab)
         return self._render(request.as_messages(), request, model)
 
+    def shortener(self, request: Request, model: Model) -> Shorten:
+        """What a full context forgets of this request: whole turns, re-rendered without them; of raw text, a half."""
+        if request.raw or request.prompt_tokens:
+            return forget_older_half(n_keep=1)
+        head, turns = split_turns(request.as_messages())
+
+        def size(messages: Sequence[Mapping[str, Any]]) -> int:
+            return sum(len(model.vocab.tokenize(str(message.get("content")))) + _N_AROUND for message in messages)
+
+        def shorten(history: Sequence[int], n_prompt: int, n_ctx: int) -> tuple[list[int], int] | None:
+            said = history[n_prompt:]
+            n_gone = n_forgotten([size(turn) for turn in turns], size(head), len(said), n_ctx)
+            for first in range(n_gone, len(turns)):
+                kept = [message for turn in turns[first:] for message in turn]
+                prompt = self._render([*head, *kept], request, model)
+                if len(prompt) + len(said) < n_ctx and len(prompt) < n_prompt:
+                    return [*prompt, *said], len(prompt)
+            return None
+
+        return shorten
+
     def _render(self, messages: Sequence[Mapping[str, Any]], request: Request, model: Model) -> list[int]:
         def reply_ids(message: Mapping[str, Any], field: str) -> Sequence[int] | None:
             return self.replies.find(message, model.vocab) if field == "content" else None
 
-        template = self._template_for(model)
-        return template.tokens(messages, tools=request.tools, reply_ids=reply_ids, **request.template_args)
+        with self._lock:
+            template = self._template_for(model)
+            return template.tokens(messages, tools=request.tools, reply_ids=reply_ids, **request.template_args)
 
     def _template_for(self, model: Model) -> ChatTemplate:
         if self._template is None or self._template_of is not model:  # a vocabulary goes with its model
-            self._template, self._template_of = ChatTemplate(model.chat_template, model.vocab), model
+            self._template, self._template_of = ChatTemplate(templates_of(model), model.vocab), model
         return self._template

@@ -41,10 +41,10 @@ class Pieces:
             return self._model.vocab
 
     def template(self) -> str | None:
-        """The family's chat template."""
+        """The family's chat template, for a conversation with tools."""
         self.vocab()
         assert self._model is not None
-        return self._model.chat_template
+        return self._model.tool_template or self._model.chat_template
 
     def close(self) -> None:
         """Frees the vocabulary; twice is fine."""

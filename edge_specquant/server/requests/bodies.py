@@ -208,6 +208,9 @@ class ChatRequest(CommonRequest):
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
+    chat_template_kwargs: Annotated[dict[ShortText, Any], Field(max_length=64)] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     modalities: list[Literal["text"]] | None = None
 
 

@@ -38,7 +38,8 @@ def lark(plan: ToolPlan, *, parallel: bool) -> str:
 
 def native_turns(messages: Sequence[Message]) -> list[Mapping[str, Any]]:
     """One turn a message, calls and results in the fields that templates read. Raises ApiError 400."""
-    return [_turn(message, f"messages.{i}") for i, message in enumerate(messages)]
+    names = {call.id: call.function.name for message in messages for call in message.tool_calls or ()}
+    return [_turn(message, f"messages.{i}", names) for i, message in enumerate(messages)]
 
 
 class CallStream:
@@ -89,7 +90,7 @@ def _possible_start(text: str) -> int:
     return next((n for n in range(min(len(OPEN) - 1, len(text)), 0, -1) if OPEN.startswith(text[-n:])), 0)
 
 
-def _turn(message: Message, param: str) -> Mapping[str, Any]:
+def _turn(message: Message, param: str, names: Mapping[str, str]) -> Mapping[str, Any]:
     role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
     turn: dict[str, Any] = {"role": role, "content": text_of(message, param)}
     if message.tool_calls:
@@ -103,6 +104,9 @@ def _turn(message: Message, param: str) -> Mapping[str, Any]:
         ]
     if message.tool_call_id is not None:
         turn["tool_call_id"] = message.tool_call_id
+    name = message.name or (names.get(message.tool_call_id or "") if role == "tool" else None)
+    if name is not None:
+        turn["name"] = name
     return turn
 
 

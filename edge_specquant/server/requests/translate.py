@@ -54,6 +54,7 @@ def chat_job(body: ChatRequest, catalog: Catalog, template: str | None) -> ChatJ
         target=target,
         max_tokens=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
         logprobs=_chat_logprobs(body),
+        template_args=_template_args(body),
         **_common_fields(body, catalog),
         **_form(body, tools, is_native=is_native),
     )
@@ -141,6 +142,12 @@ def _seeded(ask: Ask, seed: int) -> Ask:
         return replace(request, sampling=replace(request.sampling, seed=seed))
 
     return Ask(seeded(ask.request), None if ask.fallback is None else seeded(ask.fallback))
+
+
+def _template_args(body: ChatRequest) -> dict[str, Any]:
+    """What the caller gives the chat template beside messages and tools, by transformers' names."""
+    form = {"add_generation_prompt": body.add_generation_prompt, "continue_final_message": body.continue_final_message}
+    return {**{name: value for name, value in form.items() if value is not None}, **(body.chat_template_kwargs or {})}
 
 
 def _chat_logprobs(body: ChatRequest) -> int | None:

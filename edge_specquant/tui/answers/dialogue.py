@@ -102,8 +102,11 @@ class Dialogue:
         assert self.conversation is not None
         return self.store.begin_beside(beside) if beside is not None else self.store.begin(self.conversation.id)
 
-    def request(self, upto: int) -> Request:
-        """What the model is asked so that it writes message `upto`: everything above it on the branch on show."""
+    def request(self, upto: int, continued: Message | None = None) -> Request:
+        """What the model is asked so that it writes message `upto`: everything above it on the branch on show.
+
+        continued: the answer that it begins with and goes on with.
+        """
         from ...request import Request
 
         above: list[dict[str, Any]] = []
@@ -113,7 +116,8 @@ class Dialogue:
             if message.text or message.role == "user":
                 above.append(_as_asked(message))
         fields = self.preset.applied_to(self._fields())
-        return Request(messages=tuple(_alternating(above)), system=self.system or None, **fields)
+        begun = [_as_asked(continued)] if continued is not None else []
+        return Request(messages=(*_alternating(above), *begun), system=self.system or None, **fields)
 
     def switch(self, message_id: int, step: int) -> bool:
         """Shows the version before or after this one; False when there is none."""

@@ -66,6 +66,10 @@ class Reply:
             self._stamps.append((now, self.n_tokens))
         return fresh
 
+    def begin_with(self, text: str, record: Mapping[str, object]) -> None:
+        """What an earlier answer said already; this one goes on with it."""
+        self.text, self.runs, self.tokens = text, runs_of(text, record), list(tokens_of(record))
+
     def tokens_per_s(self, now: float) -> float | None:
         """The pace of the last seconds; None while it cannot be told."""
         while len(self._stamps) > 2 and now - self._stamps[0][0] > PACE_WINDOW_S:

@@ -30,6 +30,7 @@ class Turns:
         self.last_end: ReplyEnd | None = None
         self._writer: MessageWriter | None = None
         self._redo: Redo | None = None
+        self._continued: Message | None = None
         self._ticket = 0
 
     @property
@@ -42,23 +43,28 @@ class Turns:
         """The message being written."""
         return self._writer.message_id if self._writer else None
 
-    def begin(self, beside: int | None = None, redo: Redo | None = None) -> int:
+    def begin(self, beside: int | None = None, redo: Redo | None = None, continued: Message | None = None) -> int:
         """Makes room for an answer below what is on show, or for another version of an answer. Gives its id.
 
+        continued: the answer that the new one begins with; its text is there at once.
         Nothing arrives before `start`, so that its place on the screen can be drawn first.
         """
         assert not self.running
         self._writer = self.dialogue.begin_answer(beside)
-        self._redo = redo
+        self._redo, self._continued = redo, continued
         self._ticket += 1
         self.reply, self.last_end = Reply(self._ticket, self.clock(), redo.tokens if redo else ()), None
+        if continued is not None:
+            self.reply.begin_with(continued.text, continued.record)
+            self._writer.append(continued.text)
+            self._writer.flush()
         return self._writer.message_id
 
     def start(self) -> None:
         """Asks the engine for the answer begun."""
         if self._writer is None:
             return
-        request = self.dialogue.request(self._writer.message_id)
+        request = self.dialogue.request(self._writer.message_id, self._continued)
         if self._redo is not None:
             redo = self._redo
             request = replace(request, target=redo.target, earlier_reply=redo.tokens, sampling=GREEDY)

@@ -156,6 +156,11 @@ class ChatScreen(ConversationScreen):
         if self.has_begun:
             await self.message_actions.regenerate(None)
 
+    async def action_go_on(self) -> None:
+        """The last answer, continued where it was cut."""
+        if self.has_begun:
+            await self.message_actions.go_on(None)
+
     async def action_redo(self) -> None:
         """The last answer, verified and gone on with by the most precise sibling."""
         if self.has_begun:

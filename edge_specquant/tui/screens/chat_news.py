@@ -74,7 +74,7 @@ class ChatNews:
         elif end.finish_reason == "interrupted":
             screen.complain(end.notices[0] if end.notices else "the engine died; what was written is kept", AGAIN)
         elif end.finish_reason == "length":
-            screen.tell("the answer ends here: the token limit or the context is full")
+            screen.tell("the answer ends here: the token limit or the context is full; n on it goes on")
 
     def _ready(self, news: Ready) -> None:
         self._screen.facts = news.facts

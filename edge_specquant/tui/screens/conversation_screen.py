@@ -213,10 +213,12 @@ class ConversationScreen(Screen[None]):
 
     # Messages
 
-    async def answer(self, beside: int | None = None, redo: Redo | None = None) -> None:
+    async def answer(
+        self, beside: int | None = None, redo: Redo | None = None, continued: Message | None = None
+    ) -> None:
         """Draws the place of an answer, then asks for it. While the model loads, it waits in the engine's line."""
         self.query_one(Banner).clear()
-        message_id = self.turns.begin(beside, redo)
+        message_id = self.turns.begin(beside, redo, continued)
         self.refresh_bindings()
         if beside is None:
             await self.draw_message(self.dialogue.store.message(message_id))

@@ -32,6 +32,7 @@ KEYS = (
         ("Left, Right", "another version of it"),
         ("c, b", "copy it, copy its next code block"),
         ("e, r, g, d, u", "edit, regenerate, redo, delete, undo"),
+        ("n", "go on with an answer that was cut"),
     )),
     ("Conversations", (
         ("Ctrl+L", "list and search"),

@@ -1,4 +1,4 @@
-"""What a key on a message asks for, done: copy, edit, regenerate, redo, switch, delete. Belongs to the chat screen."""
+"""What a key on a message asks for, done: copy, edit, regenerate, go on, redo, switch, delete. The chat screen's."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class MessageActions:
             await self.regenerate(message)
         elif wanted.what == "redo":
             await self.redo(message)
+        elif wanted.what == "go_on":
+            await self.go_on(message)
         elif wanted.what in ("previous", "next"):
             await self._switch(message, -1 if wanted.what == "previous" else 1)
         elif wanted.what == "delete":
@@ -73,6 +75,17 @@ class MessageActions:
             screen.tell(f"no redo: {redo}")
         else:
             await screen.answer(beside=message.id, redo=redo)
+
+    async def go_on(self, message: Message | None) -> None:
+        """An answer that was cut, continued in another version of it."""
+        screen = self._screen
+        message = message or self._last()
+        if message is None or message.role != "assistant" or not message.text or screen.running:
+            screen.tell("an answer is arriving; Esc stops it" if screen.running else "there is no answer to go on with")
+        elif message.record.get("finish_reason") == "stop":
+            screen.tell("this answer is whole; r answers again")
+        else:
+            await screen.answer(beside=message.id, continued=message)
 
     def show_branches(self) -> None:
         """The tree of all versions."""

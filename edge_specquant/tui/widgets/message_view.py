@@ -45,6 +45,7 @@ class MessageView(Vertical, can_focus=True):
         Binding("b", "want('copy_code')", "Copy code"),
         Binding("e", "want('edit')", "Edit"),
         Binding("r", "want('regenerate')", "Regenerate"),
+        Binding("n", "want('go_on')", "Go on", show=False),
         Binding("g", "want('redo')", "Redo precisely"),
         Binding("d", "want('delete')", "Delete"),
         Binding("u", "want('undo')", "Undo", show=False),

@@ -94,7 +94,7 @@ def written(template: ChatTemplate, pair: Twins, arguments: dict[str, Any]) -> i
     return sum(stretch.count(marker.text) for stretch in stretches for marker in markers)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_hostile_text_gives_the_control_tokens_of_harmless_text(made: tuple[Maker, Twins], data: st.DataObject) -> None:
     maker, pair = made
@@ -107,7 +107,7 @@ def test_hostile_text_gives_the_control_tokens_of_harmless_text(made: tuple[Make
     assert len(form) >= 2
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_ids_of_harmless_prompts_are_those_of_transformers(made: tuple[Maker, Twins], data: st.DataObject) -> None:
     maker, pair = made

@@ -119,7 +119,7 @@ def test_calls_and_results_keep_their_fields() -> None:
     system, assistant, tool = native_turns([Message.model_validate(message) for message in messages])
     assert system == {"role": "system", "content": "be kind"}
     assert assistant["tool_calls"][0]["function"] == {"name": "light", "arguments": {"on": True}}
-    assert tool == {"role": "tool", "content": "done", "tool_call_id": "1"}
+    assert tool == {"role": "tool", "content": "done", "tool_call_id": "1", "name": "light"}
 
 
 @pytest.fixture(scope="module")
