@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from patience import PATIENCE_S
 
 from edge_specquant.gguf.family.family import Family, Variant
 from edge_specquant.native.fake import N_BYTES, FakeContext, FakeModel, NextLogits, one_hot
@@ -146,7 +147,7 @@ class Served:
 
     def raw(self) -> socket.socket:
         """A plain connection."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -168,16 +169,16 @@ def serving(
     url = url_of(listener)
     thread.start()
     try:
-        assert ready.wait(30), "the server did not start"
+        assert ready.wait(PATIENCE_S), "the server did not start"
         yield Served(url, services, port)
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive(), "the server did not end"
         runtime.close()
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> bool:
+def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> bool:
     """Whether the condition comes true; asked until then."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:

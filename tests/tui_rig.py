@@ -1,4 +1,8 @@
-"""What the chat's tests share: the real app on a runtime of scripted models, and the screen as text."""
+"""What the chat's tests share: the real app on a runtime of scripted models, and what its screen says.
+
+Where a line wraps depends on what stands in it (a temporary path, a name), so tests ask `Chat.shows`, which reads
+each widget without its wrapping; `Chat.text` is for the few that are about lines.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,12 @@ import asyncio
 import contextlib
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_S
 from textual.pilot import Pilot
 
 from edge_specquant.gguf.family.family import Family, Variant
@@ -26,7 +31,7 @@ from edge_specquant.tui.screens.chat import ChatScreen
 from edge_specquant.tui.widgets.prompt import Prompt
 
 ASSISTANT = b"Assistant:"  # how the template without control markers ends a prompt
-PATIENCE_S = 20.0
+FRAMES = frozenset(map(chr, range(0x2500, 0x25A0)))  # box drawing and blocks
 
 
 def saying(reply: str | bytes) -> NextLogits:
@@ -136,6 +141,19 @@ class Chat:
         strips = self.app.screen._compositor.render_strips()
         return "\n".join(strip.text.rstrip() for strip in strips)
 
+    def shows(self, *wanted: str) -> bool:
+        """Whether each of these is drawn in some widget, wherever its lines wrap (white space does not count)."""
+        drawn = [unwrapped(text) for text in self._drawn()]
+        return all(any(unwrapped(words) in text for text in drawn) for words in wanted)
+
+    def _drawn(self) -> Iterator[str]:
+        """What is seen of each widget."""
+        compositor = self.app.screen._compositor
+        strips = compositor.render_strips()
+        for region, clip in compositor.visible_widgets.values():
+            seen = region.intersection(clip)
+            yield "\n".join(strip.crop(seen.x, seen.right).text for strip in strips[seen.y : seen.bottom])
+
     async def until(self, condition: Callable[[], object]) -> None:
         """Lets the app run until the condition holds."""
         end = time.monotonic() + PATIENCE_S
@@ -168,6 +186,11 @@ class Chat:
     def messages(self) -> list[str]:
         """Texts of the branch on show."""
         return [message.text for message in self.screen.dialogue.messages()]
+
+
+def unwrapped(text: str) -> str:
+    """The text without white space and frames: what is left does not depend on where lines end."""
+    return "".join(character for character in text if not character.isspace() and character not in FRAMES)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

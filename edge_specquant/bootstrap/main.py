@@ -23,6 +23,7 @@ from .engine.facts import gather
 from .engine.flags import choose
 from .release.release import bundle, docs, sbom
 from .setup import prepare
+from .suite import run_whole_suite
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WITH_TABLE = ("README.md", "docs/which-siblings.md")
@@ -62,6 +63,8 @@ def quickstart(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """The whole test suite, or what pytest is told."""
     python = prepare(_ROOT, ("demo", "dev"))
+    if not arguments:
+        return run_whole_suite(_ROOT, python)
     return subprocess.call([str(python), "-m", "pytest", *arguments], cwd=_ROOT)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import openai
 import pytest
 from openai import OpenAI
+from patience import PATIENCE_S
 from pydantic import BaseModel, Field
 from server_rig import Served, serving
 
@@ -32,7 +33,7 @@ def demo(demo_family: Family) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def client(demo: Served) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{demo.url}/v1", api_key="none is asked for", max_retries=0, timeout=60) as made:
+    with OpenAI(base_url=f"{demo.url}/v1", api_key="none is asked for", max_retries=0, timeout=PATIENCE_S) as made:
         yield made
 
 
@@ -149,7 +150,7 @@ def llm(demo: Served, folder: Path, *arguments: str) -> str:
     folder.joinpath("extra-openai-models.yaml").write_text(json.dumps(models))  # JSON is YAML
     environment = {**os.environ, "LLM_USER_PATH": str(folder), "LLM_LOAD_PLUGINS": ""}
     command = [sys.executable, "-W", "ignore", "-m", "llm", *arguments, "--key", "x", "--no-log"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from typing import Any
 
 import click
 import pytest
+from patience import PATIENCE_S
 from server_rig import serving
 
 from edge_specquant.cli.main import root
@@ -39,7 +41,7 @@ class Command:
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
-    def wait_for(self, pattern: str, timeout_s: float = 60.0) -> str:
+    def wait_for(self, pattern: str, timeout_s: float = PATIENCE_S) -> str:
         """The group of the first line that matches."""
         try:
             while (line := self._new.get(timeout=timeout_s)) is not None:
@@ -51,7 +53,7 @@ class Command:
 
     def end(self) -> int:
         """Waits for the end; the exit code."""
-        code = self.process.wait(60)
+        code = self.process.wait(PATIENCE_S)
         self._reader.join()
         return code
 
@@ -82,7 +84,7 @@ def serve(*arguments: str, **environment: str) -> Iterator[Command]:
 def post(url: str, body: dict[str, Any], key: str | None = None) -> Any:
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     asked = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(asked, timeout=60) as answer:
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
         return answer.read()
 
 
@@ -91,12 +93,19 @@ def body(tiny_gguf: Path) -> dict[str, Any]:
     return {"model": f"{tiny_gguf.stem}:f16", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 
 
-def test_readiness_reload_and_drain(tiny_gguf: Path, body: dict[str, Any], tmp_path: Path) -> None:
+@pytest.fixture
+def notify_path() -> Iterator[str]:
+    """For a socket: its path holds 103 bytes, too few for a temporary folder of any length."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield f"{folder}/notify"
+
+
+def test_readiness_reload_and_drain(tiny_gguf: Path, body: dict[str, Any], notify_path: str) -> None:
     states = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     with contextlib.closing(states):
-        states.bind(str(tmp_path / "notify"))
-        states.settimeout(60)
-        with serve(str(tiny_gguf), "--ctx", "256", NOTIFY_SOCKET=str(tmp_path / "notify")) as running:
+        states.bind(notify_path)
+        states.settimeout(PATIENCE_S)
+        with serve(str(tiny_gguf), "--ctx", "256", NOTIFY_SOCKET=notify_path) as running:
             url = running.wait_for(r"(http://\S+/v1)")
             assert states.recv(256) == b"READY=1"
             assert json.loads(post(url, body))["usage"]["completion_tokens"] <= 4
@@ -120,7 +129,7 @@ def test_readiness_reload_and_drain(tiny_gguf: Path, body: dict[str, Any], tmp_p
             running.wait_for(r"POST (/v1/chat/completions) 401")
             running.process.send_signal(signal.SIGTERM)
             assert states.recv(256) == b"STOPPING=1"
-            reader.join(60)
+            reader.join(PATIENCE_S)
             assert streamed and streamed[0].endswith(b"data: [DONE]\n\n"), "the running answer came to its end"
             assert running.end() == 0
             assert not [line for line in running.lines if "Traceback" in line]
@@ -164,7 +173,7 @@ def test_engine_that_dies_fails_its_request_and_not_the_next(tiny_gguf: Path) ->
         body = {"model": f"{tiny_gguf.stem}:f16", "prompt": "ab", "max_tokens": 4, "seed": 1}
         assert served.post("/v1/completions", body)[0] == 200
         long = {**body, "max_tokens": 2000, "min_tokens": 2000, "stream": True}
-        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             connection.request("POST", "/v1/completions", json.dumps(long), {"Content-Type": "application/json"})
             response = connection.getresponse()

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from server_rig import Rig, Served, echoing, endless, eventually, saying, serving
 
 from edge_specquant.server.options import ServerOptions
@@ -217,7 +218,7 @@ def test_ending_server_lets_a_stream_end() -> None:
         reader = threading.Thread(target=lambda: results.append(served.events(CHAT, chat(stream=True))))
         reader.start()
         assert eventually(lambda: n_decodes(rig) > 5)
-    reader.join(30)
+    reader.join(PATIENCE_S)
     assert results[0][-1] == "[DONE]"
 
 
@@ -273,7 +274,7 @@ def test_second_turn_decodes_only_what_is_new() -> None:  # D7
 def test_pings_keep_a_waiting_stream_alive() -> None:
     rig = Rig(saying(b"done"), pause_s=0.25)
     with serving(rig.runtime(), ServerOptions(ping_s=0.1, patience_s=0.05, drain_s=1)) as served:
-        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
         body = json.dumps(chat(stream=True, draft="none"))
         connection.request("POST", CHAT, body, {"Content-Type": "application/json"})
         raw = connection.getresponse().read().decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tui_rig import Rig, endless, run, saying
+from tui_rig import Rig, endless, run, saying, unwrapped
 
 from edge_specquant.errors import DecodeError
 from edge_specquant.tui.widgets.banner import Banner
@@ -22,7 +22,7 @@ def test_an_answer_streams_onto_the_screen_and_into_the_store() -> None:
         async with Rig({"f16": saying("Hello **there**.\n\n- one\n- two\n")}).chat() as chat:
             await chat.say("hi")
             assert chat.messages == ["hi", "Hello **there**.\n\n- one\n- two\n"]
-            assert "Hello there." in chat.text and "• one" in chat.text and "hi" in chat.text
+            assert chat.shows("Hello there.", "• one", "hi")
             assert chat.screen.query_one(Prompt).has_focus and chat.screen.query_one(Prompt).text == ""
 
     run(body())
@@ -35,10 +35,10 @@ def test_markup_is_shown_as_it_is(colours: bool) -> None:
             if colours:
                 await chat.press("ctrl+o")
             await chat.say(NASTY)
-            text = " ".join(chat.text.split())
-            assert text.count(" ".join(NASTY.split()[:6])) >= 2, chat.text
+            text = unwrapped(chat.text)
+            assert text.count(unwrapped(" ".join(NASTY.split()[:6]))) >= 2, chat.text
             assert text.count("<b>html</b>") >= 2
-            assert "[bold]name[/" in text
+            assert chat.shows("[bold]name[/")
 
     run(body())
 
@@ -54,7 +54,7 @@ def test_control_characters_reach_no_terminal(colours: bool) -> None:
             await chat.say("x\x1b[2Jy")
             shown = chat.text.replace("\n", "")
             assert not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 for c in shown)
-            assert "␛[31mred␛]0;title␇" in shown and "c␀d" in shown and "x␛[2Jy" in shown
+            assert chat.shows("␛[31mred␛]0;title␇", "c␀d", "x␛[2Jy")
 
     run(body())
 
@@ -97,11 +97,11 @@ def test_regenerating_makes_versions_that_can_be_switched() -> None:
             await chat.say("question")
             await chat.press("ctrl+r")
             await chat.answered()
-            assert "‹ 2/2 ›" in chat.text and chat.messages == ["question", "answer"]
+            assert chat.shows("‹ 2/2 ›") and chat.messages == ["question", "answer"]
             await chat.press("shift+tab", "left")
-            await chat.until(lambda: "‹ 1/2 ›" in chat.text)
+            await chat.until(lambda: chat.shows("‹ 1/2 ›"))
             await chat.press("right")
-            await chat.until(lambda: "‹ 2/2 ›" in chat.text)
+            await chat.until(lambda: chat.shows("‹ 2/2 ›"))
 
     run(body())
 
@@ -118,8 +118,8 @@ def test_editing_an_earlier_message_keeps_the_old_branch() -> None:
             await chat.until(lambda: chat.messages == ["changed", "yes"])
             await chat.answered()
             await chat.press("ctrl+t")
-            await chat.until(lambda: "Branches" in chat.text)
-            assert all(text in chat.text for text in ("first", "second", "changed", "● "))
+            await chat.until(lambda: chat.shows("Branches"))
+            assert chat.shows("first", "second", "changed", "●")
             await chat.press("home", "enter")
             await chat.until(lambda: chat.messages == ["first", "yes", "second", "yes"])
 
@@ -165,8 +165,8 @@ def test_a_redo_keeps_what_the_judge_agrees_with() -> None:
             assert message.text == "Paris, of course, in France."
             n_agreeing = len("Paris, of course, in ")
             assert message.record["redo"] == {"target": "f16", "n_agreeing": n_agreeing, "n_tokens": 27}
-            assert f"f16 agrees with the first {n_agreeing} of 27" in " ".join(chat.text.split())
-            assert "Paris, of course, in ▸France." in chat.text
+            assert chat.shows(f"f16 agrees with the first {n_agreeing} of 27")
+            assert chat.shows("Paris, of course, in ▸France.")
             assert "most precise sibling already" in str(chat.screen.redo_of(message))
 
     run(body())
@@ -200,7 +200,7 @@ def test_a_failing_engine_is_a_banner_with_a_way_on() -> None:
     async def body() -> None:
         async with Rig({"f16": failing}).chat() as chat:  # type: ignore[dict-item]
             await chat.say("hi")
-            assert "the engine said [/ and 'bold'" in chat.text and "Ctrl+R answers again" in chat.text
+            assert chat.shows("the engine said [/ and 'bold'", "Ctrl+R answers again")
             fails[0] = False
             await chat.press("ctrl+r")
             await chat.answered()
@@ -213,10 +213,10 @@ def test_a_failing_engine_is_a_banner_with_a_way_on() -> None:
 def test_the_figures_hold_only_what_is_known() -> None:
     async def body() -> None:
         async with Rig({"f16": saying("abcabcabcabcabcabc")}).chat() as chat:
-            assert "accepted" not in chat.text and "tok/s" not in chat.text
+            assert not chat.shows("accepted") and not chat.shows("tok/s")
             await chat.say("abcabc")
-            await chat.until(lambda: "tokens a round" in chat.text)
-            assert "of 4096" in chat.text and "f16" in chat.text
+            await chat.until(lambda: chat.shows("tokens a round"))
+            assert chat.shows("of 4096", "f16")
             await chat.press("ctrl+s")
             assert not chat.screen.query_one(StatsPanel).display
 
@@ -227,18 +227,18 @@ def test_a_narrow_terminal_loses_nothing() -> None:
     async def body() -> None:
         async with Rig({"f16": saying("word " * 60)}, size=(60, 20)).chat() as chat:
             await chat.say("hello")
-            assert "word word" in chat.text and "Send" in chat.text
+            assert chat.shows("word word", "Send")
             assert max(len(line) for line in chat.text.splitlines()) <= 60
             for size in ((200, 50), (40, 12), (120, 40), (60, 20)):
                 await chat.pilot.resize_terminal(*size)
                 await chat.pilot.pause()
-                assert "word" in chat.text
+                assert chat.shows("word")
             assert chat.screen.query_one(MessageView).message.text == "hello"
             await chat.press("ctrl+s")
-            await chat.until(lambda: "tokens" in chat.text)
+            await chat.until(lambda: chat.shows("tokens"))
             await chat.press("ctrl+s")
             await chat.press("ctrl+l")
-            await chat.until(lambda: "Search" in chat.text)
+            await chat.until(lambda: chat.shows("Search"))
 
     run(body())
 
@@ -284,13 +284,13 @@ def test_a_very_long_paste_becomes_an_attachment_and_is_checked() -> None:
             from textual import events
 
             chat.screen.query_one(Prompt).post_message(events.Paste("word " * 5_000))
-            await chat.until(lambda: "pasted text, 24.4 KiB, 25000 tokens" in chat.text)
+            await chat.until(lambda: chat.shows("pasted text, 24.4 KiB, 25000 tokens"))
             await chat.say("what is this?")
             assert chat.messages[0].startswith("pasted text:\n```\nword") and chat.messages[0].endswith("this?")
             chat.screen.query_one(Prompt).post_message(events.Paste("word " * 7_000))
-            await chat.until(lambda: "35000 tokens" in chat.text)
+            await chat.until(lambda: chat.shows("35000 tokens"))
             await chat.press("x", "enter")
-            await chat.until(lambda: "the context holds 30000 tokens" in " ".join(chat.text.split()))
+            await chat.until(lambda: chat.shows("the context holds 30000 tokens"))
             assert len(chat.messages) == 2
 
     run(body())
@@ -331,7 +331,7 @@ def test_a_preset_is_kept_with_the_conversation() -> None:
     async def body() -> None:
         async with Rig({"f16": saying("ok")}).chat() as chat:
             await chat.press("f2")
-            await chat.until(lambda: "System prompt" in chat.text)
+            await chat.until(lambda: chat.shows("System prompt"))
             await chat.press("down", "down", "enter")
             await chat.say("hi")
             conversation = chat.screen.dialogue.conversation
@@ -339,5 +339,19 @@ def test_a_preset_is_kept_with_the_conversation() -> None:
             assert conversation.system.startswith("Answer in as few words")
             request = chat.screen.dialogue.request(-1)
             assert request.system == conversation.system and request.sampling.temperature == 0.3
+
+    run(body())
+
+
+def test_a_notice_is_read_wherever_it_wraps() -> None:
+    """What the other tests rest on: no length of a path in front decides whether words are found."""
+
+    async def body() -> None:
+        async with Rig({"f16": saying("ok")}, size=(60, 20)).chat() as chat:
+            for n in range(60):
+                chat.screen.complain(f"cannot export: /{'x' * n} y.json is there already; choose another name")
+                await chat.pilot.pause()
+                assert chat.shows("already; choose another name"), n
+                assert not chat.shows("choose a name"), n
 
     run(body())

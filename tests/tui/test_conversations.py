@@ -44,14 +44,14 @@ def test_search_finds_text_and_opens_it() -> None:
     async def body() -> None:
         async with Rig({"f16": saying("ok")}, store=filled()).chat() as chat:
             await open_list(chat)
-            assert "[bold] lamps" in chat.text and "trees" in chat.text
+            assert chat.shows("[bold] lamps", "trees")
             await chat.press("slash")
             chat.screen.query_one("#search", Input).value = "harbour"
-            await chat.until(lambda: "trees" not in chat.text)
-            assert "the [/ harbour" in chat.text
+            await chat.until(lambda: not chat.shows("trees"))
+            assert chat.shows("the [/ harbour")
             await chat.press("enter")
             await chat.until(lambda: chat.messages == ["the [/ harbour", "an answer on boats"])
-            await chat.until(lambda: "an answer on boats" in chat.text)
+            await chat.until(lambda: chat.shows("an answer on boats"))
 
     run(body())
 
@@ -65,7 +65,7 @@ def test_rename_pin_delete_and_undo() -> None:
             await chat.press("down", "p")
             assert titles(store)[0] == "boats"
             await chat.press("r")
-            await chat.until(lambda: "Rename" in chat.text)
+            await chat.until(lambda: chat.shows("Rename"))
             chat.app.screen.query_one("#line", Input).value = "[ships]"
             await chat.press("enter")
             await chat.until(lambda: "[ships]" in titles(store))
@@ -110,7 +110,7 @@ def test_export_writes_what_the_name_says_and_overwrites_nothing(tmp_path: Path)
             await export()
             await chat.until(target.exists)
             await export()
-            await chat.until(lambda: "already; choose another name" in chat.text)
+            await chat.until(lambda: chat.shows("already; choose another name"))
             copies = from_json_text(target.read_text(encoding="utf-8"))
             assert [copy.title for copy in copies] == ["trees"]
 
@@ -145,14 +145,14 @@ def test_first_run_offers_choices_and_shows_progress_and_failure(
     async def body() -> None:
         async with rig.chat(wait=False) as chat:
             await chat.until(lambda: isinstance(chat.app.screen, Welcome))
-            await chat.until(lambda: "A file or folder of yours" in chat.text)
+            await chat.until(lambda: chat.shows("A file or folder of yours"))
             await choose_path(chat)
-            await chat.until(lambda: "Which file or folder?" in chat.text)
+            await chat.until(lambda: chat.shows("Which file or folder?"))
             chat.app.screen.query_one("#line", Input).value = "bad"
             await chat.press("enter")
-            await chat.until(lambda: "there is no [family] 'bad'" in chat.text)
+            await chat.until(lambda: chat.shows("there is no [family] 'bad'"))
             await choose_path(chat)
-            await chat.until(lambda: "Which file or folder?" in chat.text)
+            await chat.until(lambda: chat.shows("Which file or folder?"))
             chat.app.screen.query_one("#line", Input).value = "good.gguf"
             await chat.press("enter")
             await chat.until(lambda: chat.screen.facts is not None and chat.app.screen is chat.screen)
@@ -171,12 +171,12 @@ def test_a_family_that_is_not_there_leads_to_the_choices() -> None:
         rig = Rig({"f16": saying("x")}, family="[none]", opener=opener)
         async with rig.chat(wait=False) as chat:
             await chat.until(lambda: isinstance(chat.app.screen, Welcome))
-            await chat.until(lambda: "there is no family '[none]'" in chat.text)
+            await chat.until(lambda: chat.shows("there is no family '[none]'"))
             await chat.press("escape")
             await chat.until(lambda: chat.app.screen is chat.screen)
             chat.screen.query_one(Prompt).put("anyone?")
             await chat.press("enter")
-            await chat.until(lambda: "there is no model yet" in chat.text and "F3 chooses a model" in chat.text)
+            await chat.until(lambda: chat.shows("there is no model yet", "F3 chooses a model"))
             assert chat.messages == [] and chat.screen.query_one(Prompt).text == "anyone?"
 
     run(body())

@@ -37,7 +37,7 @@ def test_in_mid_answer_it_stops_the_answer_and_asks_nothing() -> None:
             await chat.answered()
             message = chat.screen.dialogue.messages()[-1]
             assert message.status == "interrupted" and len(message.text) > 5
-            assert "again to quit" not in chat.text and chat.app.is_running
+            assert not chat.shows("again to quit") and chat.app.is_running
 
     run(body())
 
@@ -60,7 +60,7 @@ def test_with_nothing_to_stop_a_second_press_quits() -> None:
         async with Rig({"f16": saying("ok")}, notifications=True).chat() as chat:
             chat.screen.query_one(Prompt).put("half a sentence")
             await chat.press("ctrl+c")
-            await chat.until(lambda: "press Ctrl+C again to quit" in chat.text)
+            await chat.until(lambda: chat.shows("press Ctrl+C again to quit"))
             assert chat.screen.query_one(Prompt).text == "half a sentence"
             await chat.pilot.press("ctrl+c")
             await chat.pilot.pause()
@@ -91,7 +91,7 @@ def test_in_a_window_it_leaves_the_window(keys: str, window: type) -> None:
             await chat.until(lambda: isinstance(chat.app.screen, window))
             await chat.press("ctrl+c")
             await chat.until(lambda: chat.app.screen is chat.screen)
-            assert not chat.app._exit and "again to quit" not in chat.text
+            assert not chat.app._exit and not chat.shows("again to quit")
             assert chat.messages == ["hi", "ok"]
 
     run(body())
@@ -149,20 +149,20 @@ def test_a_conversion_can_be_stopped_and_begun_again(key: str, monkeypatch: pyte
     rig.opener = opener
 
     async def choose(chat: Chat) -> None:
-        await chat.until(lambda: isinstance(chat.app.screen, Welcome) and "A file or folder of yours" in chat.text)
+        await chat.until(lambda: isinstance(chat.app.screen, Welcome) and chat.shows("A file or folder of yours"))
         entries = chat.app.screen.query_one(OptionList)
         entries.highlighted = next(i for i, one in enumerate(chat.app.screen.choices) if not one.source)  # type: ignore[attr-defined]
         await chat.press("enter")
-        await chat.until(lambda: "Which file or folder?" in chat.text)
+        await chat.until(lambda: chat.shows("Which file or folder?"))
         chat.app.screen.query_one("#line", Input).value = "mine.gguf"
         await chat.press("enter")
 
     async def body() -> None:
         async with rig.chat(wait=False) as chat:
             await choose(chat)
-            await chat.until(lambda: "writing q8" in chat.text and "Esc stops" in chat.text)
+            await chat.until(lambda: chat.shows("writing q8", "Esc stops"))
             await chat.press(key)
-            await chat.until(lambda: "stopped; what was finished is kept" in " ".join(chat.text.split()))
+            await chat.until(lambda: chat.shows("stopped; what was finished is kept"))
             assert chat.app.screen.query_one(OptionList).has_focus and not chat.app._exit
             await choose(chat)
             await chat.until(lambda: chat.screen.facts is not None and chat.app.screen is chat.screen)

@@ -93,7 +93,7 @@ def test_what_was_put_away_is_drawn_anew_when_it_must_be(change: str) -> None:
             await chat.until(lambda: not any(p._is_stale or p._asked for p in list(view.query(Page))[-1:]))
             await chat.until(lambda: not list(view.query(Chapter)))
             last = list(view.query(Page))[-1]
-            assert last._width == last.outer_size.width and "word word" in chat.text
+            assert last._width == last.outer_size.width and chat.shows("word word")
             assert view.query_one(AnswerMarkdown).source.startswith("## Part 0")
 
     run(body())
@@ -118,6 +118,6 @@ def test_scrolling_up_a_long_conversation_finds_everything_drawn() -> None:
             for _ in range(60):
                 pane.scroll_page_up(animate=False)
                 await chat.until(lambda: not list(chat.screen.query(Chapter)))
-            assert pane.scroll_y == 0 and "## Part" not in chat.text
+            assert pane.scroll_y == 0 and not chat.shows("## Part")
 
     run(body())

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from textual.widgets import Input
 from tui_rig import Chat, Rig, run, saying
 
@@ -64,7 +65,7 @@ async def first_run(chat: Chat) -> None:
         Choice("Someone/Model-1B", "download: q8 + q4, 1.70 GiB, MIT, at most 12.0 tok/s without drafts; a note", "x"),
     ]
     chat.app.show_welcome(choices)
-    await chat.until(lambda: "Someone/Model-1B" in chat.text)
+    await chat.until(lambda: chat.shows("Someone/Model-1B"))
 
 
 async def converting(chat: Chat) -> None:
@@ -72,11 +73,11 @@ async def converting(chat: Chat) -> None:
     welcome = chat.app.screen
     assert isinstance(welcome, Welcome)
     welcome.progress(Loading("writing q8", 40, 100))
-    await chat.until(lambda: "40%" in chat.text)
+    await chat.until(lambda: chat.shows("40%"))
 
 
 async def empty(chat: Chat) -> None:
-    await chat.until(lambda: "Ask anything" in chat.text)
+    await chat.until(lambda: chat.shows("Ask anything"))
 
 
 async def answered(chat: Chat) -> None:
@@ -110,24 +111,24 @@ async def branches(chat: Chat) -> None:
     await chat.say("Second question")
     steady(chat)
     await chat.press("ctrl+t")
-    await chat.until(lambda: "Branches" in chat.text)
+    await chat.until(lambda: chat.shows("Branches"))
 
 
 async def search(chat: Chat) -> None:
     await chat.press("ctrl+l")
     chat.screen.query_one("#search", Input).value = "harbour"
-    await chat.until(lambda: "boats" in chat.text and "trees" not in chat.text)
+    await chat.until(lambda: chat.shows("boats") and not chat.shows("trees"))
     chat.screen.query_one(ConversationList).query_one("#entries").focus()
 
 
 async def presets(chat: Chat) -> None:
     await chat.press("f2")
-    await chat.until(lambda: "System prompt" in chat.text)
+    await chat.until(lambda: chat.shows("System prompt"))
 
 
 async def keys(chat: Chat) -> None:
     await chat.press("f1")
-    await chat.until(lambda: "another model" in chat.text)
+    await chat.until(lambda: chat.shows("another model"))
 
 
 STATES: dict[str, tuple[State, tuple[int, int]]] = {
@@ -165,7 +166,7 @@ def test_an_answer_on_its_way_looks_as_it_did(name: str, size: tuple[int, int]) 
 
     def halting(history: Sequence[int]) -> Any:
         if bytes(token for token in history if token < 256).endswith(said):
-            go_on.wait(30)
+            go_on.wait(PATIENCE_S)
         return saying(ANSWER)(history)
 
     async def body() -> None:

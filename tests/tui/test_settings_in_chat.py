@@ -118,7 +118,7 @@ def test_what_no_setting_says_is_as_it_was_left(settle: Settle, tmp_path: Path) 
 def test_a_theme_that_is_not_there_is_said(settle: Settle) -> None:
     def look(chat: Chat, asked: list[str]) -> None:
         del asked
-        assert "there is no theme 'norf'" in chat.text and "nord" in chat.text
+        assert chat.shows("there is no theme 'norf'", "nord")
 
     async def body() -> None:
         settings = settle("chat", "mine", text='[tui]\ntheme = "norf"\n')
@@ -161,7 +161,6 @@ def test_a_policy_routes_every_prompt_and_the_panel_says_why(settle: Settle) -> 
         end = chat.screen.turns.last_end
         assert end is not None and end.target == "f16"
         assert end.reasons[0] == "policy quality" and len(end.reasons) >= 3
-        shown = " ".join(chat.text.replace("│", " ").split())
-        assert "policy quality" in shown
+        assert chat.shows("policy quality")
 
     run(opened(settings, look))

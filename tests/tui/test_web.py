@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from edge_specquant.errors import UsageError
 from edge_specquant.gguf.family.family import Family
@@ -40,14 +41,14 @@ def serving(*arguments: str) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT if sys.platform != "win32" else signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(15)
+            process.wait(PATIENCE_S)
         process.kill()
         process.communicate()
 
 
 def status_of(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -56,7 +57,7 @@ def status_of(url: str) -> int:
 
 def test_only_the_printed_link_opens_and_nothing_comes_from_elsewhere() -> None:
     with serving("demo") as link:
-        with urllib.request.urlopen(link, timeout=10) as answer:
+        with urllib.request.urlopen(link, timeout=PATIENCE_S) as answer:
             page = answer.read().decode()
         own, _, _ = link.rpartition(link.split("/")[3])
         ours = (link, link.replace("http:", "ws:"))

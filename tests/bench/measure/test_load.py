@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from patience import PATIENCE_S
 
 from edge_specquant.bench.benches.serving import Entrant, load_table
 from edge_specquant.bench.measure.load import LoadRun, Served, drive, never_asked
@@ -19,7 +20,7 @@ def test_so_many_at_a_time_and_every_case_once(n_clients: int) -> None:
     seen: list[str] = []
 
     def measure(case: Case) -> Sample:
-        together.wait(30)  # nobody goes on before n_clients have come
+        together.wait(PATIENCE_S)  # nobody goes on before n_clients have come
         seen.append(case.id)
         return Sample(4, 2, 0.0, 0.0)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from runtime_rig import GREEDY, drained
 
 from edge_specquant.engine.events import TokenEvent
@@ -253,7 +254,7 @@ def test_the_child_does_not_outlive_its_parent(tiny_family: Family, stopped: boo
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_running(pid)
