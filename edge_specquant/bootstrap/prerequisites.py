@@ -59,8 +59,9 @@ def check_disk(folder: Path, n_bytes: int, purpose: str) -> str:
 
 
 def _compiler(variable: str, names: tuple[str, ...], language: str) -> str:
-    chosen = os.environ.get(variable, "").split()[:1]
-    found = next((path for name in [*chosen, *names] if (path := shutil.which(name))), None)
+    chosen = os.environ.get(variable, "")  # a path, which may have spaces, or a program and its arguments
+    tried = [chosen, *chosen.split()[:1], *names]
+    found = next((path for name in tried if (path := shutil.which(name))), None)
     if found is None:
         raise SetupError(
             f"there is no {language} compiler, and the engine is built from source; install one "
