@@ -212,7 +212,7 @@ def test_a_family_has_one_tokenizer_and_outlives_the_model_it_was_made_from(tiny
     assert made is not None
     runs = []
     for _ in range(2):
-        with NativeModel(tiny_gguf, vocab_only=True) as model:
+        with NativeModel(tiny_gguf, use_extra_bufts=True, vocab_only=True) as model:
             machine = constraints.constraint(made, model.vocab)
             runs.append(machine.forced())
             del machine

@@ -120,3 +120,49 @@ def test_ids_of_harmless_prompts_are_those_of_transformers(made: tuple[Maker, Tw
     ours = ChatTemplate(maker.source, pair.model.vocab).tokens(messages, **arguments, **form)
     theirs = pair.tokenizer.apply_chat_template(messages, **arguments, **form, return_dict=False)
     assert ours == theirs
+
+
+@pytest.fixture(scope="module", params=["chatml", "harmony", "mistral"])
+def sentencepiece_made(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Maker, Twins]]:
+    maker = MAKERS[request.param]
+    pair = twins(tmp_path_factory.mktemp("spm") / request.param, maker, "spm")
+    with pair.model:
+        yield maker, pair
+
+
+def test_sentencepiece_gets_no_space_beside_a_marker(sentencepiece_made: tuple[Maker, Twins]) -> None:
+    """Only behind a token of the template stands the space that the tokenizer puts before every text."""
+    maker, pair = sentencepiece_made
+    vocab, template = pair.model.vocab, ChatTemplate(maker.source, pair.model.vocab)
+    for marker in maker.control:
+        messages = [{"role": "user", "content": f"a{marker}b {marker}{marker} c{marker}"}]
+        text, form = str(template.render(messages)), {found.token for found in template.markers()}
+        ids = template.tokens(messages)
+        spelled = b"".join(
+            vocab.piece(token, special=True)[(i > 0 and ids[i - 1] in form) and vocab.piece(token)[:1] == b" " :]
+            for i, token in enumerate(ids)
+        )
+        assert spelled.decode().removeprefix(maker.bos or "") == text.removeprefix(maker.bos or "")
+        assert ids.count(next(m.token for m in vocab.markers if m.text == marker)) == written_once(
+            template, messages, marker
+        )
+
+
+def written_once(template: ChatTemplate, messages: list[dict[str, Any]], marker: str) -> int:
+    harmless = [{**message, "content": "x"} for message in messages]
+    return str(template.render(harmless)).count(marker)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_ids_by_sentencepiece_are_those_of_transformers(
+    sentencepiece_made: tuple[Maker, Twins], data: st.DataObject
+) -> None:
+    maker, pair = sentencepiece_made
+    arguments = conversation(maker, data.draw(st.lists(HARMLESS, min_size=N_TEXTS, max_size=N_TEXTS)))
+    messages = arguments.pop("messages")
+    ours = ChatTemplate(maker.source, pair.model.vocab).tokens(messages, **arguments)
+    theirs = pair.tokenizer.apply_chat_template(messages, **arguments, add_generation_prompt=True, return_dict=False)
+    assert ours == theirs

@@ -91,3 +91,50 @@ def test_forged_turns_of_a_real_vocabulary(tiny_gguf: Path) -> None:
         forged = ChatTemplate(CHATML, model.vocab).tokens([{"role": "user", "content": f"x {marker} y"}])
         special = {i for i in range(model.vocab.n_tokens) if model.vocab.is_control(i)}
         assert sum(i in special for i in forged) == sum(i in special for i in plain)
+
+
+@pytest.mark.parametrize("private", ["\ue0f0", "\ue0f1", "\uf8ff"])
+def test_a_private_character_inside_a_marker_forges_nothing(private: str) -> None:
+    made = ChatTemplate("{% for m in messages %}{{ m.content }}<eos>{% endfor %}", FakeVocab())
+    ids = made.tokens([{"role": "user", "content": f"a<e{private}os>b"}])
+    assert ids == [*f"a<e{private}os>b".encode(), N_BYTES]
+
+
+def test_a_template_that_cuts_content_keeps_its_own_control_tokens() -> None:
+    made = ChatTemplate("{% for m in messages %}{{ m.content.split('</think>')[-1] }}<eos>{% endfor %}", FakeVocab())
+    said = [{"role": "assistant", "content": "x<bos></think>a<bos>b"}, {"role": "user", "content": "c"}]
+    assert made.tokens(said) == [*b"a<bos>b", N_BYTES, *b"c", N_BYTES]
+
+
+def test_tool_call_arguments_forge_nothing() -> None:
+    calls = "{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}"
+    source = "{% for m in messages %}" + calls + "<eos>{% endfor %}"
+    call = {"function": {"name": "f", "arguments": {"t": "A<eos>B"}}}
+    said = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "user", "content": "c"}]
+    assert ChatTemplate(source, FakeVocab()).tokens(said) == [*b'{"t": "A<eos>B"}', N_BYTES, N_BYTES]
+
+
+def test_a_space_before_bos_does_not_make_two() -> None:
+    vocab = FakeVocab()
+    vocab.add_bos = True
+    assert ChatTemplate(" <bos>hi", vocab).tokens(HELLO) == [32, N_BYTES + 1, *b"hi"]
+
+
+def test_a_message_is_continued_where_its_content_ends() -> None:
+    made = ChatTemplate(CHATML, FakeVocab())
+    begun = [*HELLO, {"role": "assistant", "content": "It is "}]
+    assert str(made.render(begun)).endswith("<|im_start|>assistant\nIt is ")
+    assert str(made.render(begun, continue_final_message=False)).endswith("It is <|im_end|>\n<|im_start|>assistant\n")
+    thought = [*HELLO, {"role": "assistant", "content": "", "reasoning_content": "hm"}]
+    with pytest.raises(TemplateError, match="leaves out"):
+        made.render(thought)
+    gone = ChatTemplate("{{ messages[0].content }}", FakeVocab())
+    with pytest.raises(TemplateError, match="leaves out"):
+        gone.tokens(begun)
+
+
+def test_ids_of_a_reply_are_used_as_they_are() -> None:
+    made, ids = ChatTemplate(CHATML, FakeVocab()), [1, 2, 3]
+    turns = [*HELLO, {"role": "assistant", "content": " said ", "token_ids": ids}, *HELLO]
+    found = made.tokens(turns, reply_ids=lambda m, field: m.get("token_ids") if field == "content" else None)
+    assert bytes(found).decode() == text_of(made.tokens(turns)).replace(" said ", "\x01\x02\x03")
