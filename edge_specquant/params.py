@@ -14,7 +14,8 @@ class SamplingParams:
     """How a token is chosen from the target's logits; names, meaning and order follow llama.cpp's sampler chain.
 
     temperature 0 is greedy. top_k 0, top_p 1, typical_p 1, min_p 0, repeat_penalty 1 and the other penalties 0 are off.
-    `seed` None varies from call to call; any int repeats.
+    `seed` None varies from call to call, and so do RANDOM_SEEDS, by which llama.cpp's clients say "random"; any other
+    int repeats. XTC needs a temperature: a greedy choice is the best token.
     """
 
     temperature: float = 0.8
@@ -36,6 +37,8 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.seed in RANDOM_SEEDS:
+            object.__setattr__(self, "seed", None)
         _check("temperature", self.temperature, self.temperature >= 0, "0 (greedy) or more")
         _check("top_k", self.top_k, self.top_k >= 0, "0 (off) or more")
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1")
@@ -101,6 +104,7 @@ class SpeculationParams:
 
 
 MAX_DRAFT = 48  # widest draft one round may carry; contexts reserve output rows for it
+RANDOM_SEEDS = (-1, 0xFFFFFFFF)  # LLAMA_DEFAULT_SEED, signed and not
 ACCEPT_RULES = ("match", "rejection")
 NOT_SIBLINGS = ("none", "lookup", "grammar")  # what may draft besides a family's siblings
 FREE_DRAFTERS = ("lookup", "grammar")  # those whose drafts cost no forward

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UsageError
 from ..native.protocol import Logits
 from ..native.sampler import Truncation
 from ..params import SamplingParams
@@ -24,6 +25,10 @@ from .constraint import Constraint
 
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_XTC_STREAM = 0x58544331  # XTC's coins are others than those of the draw
+
+Ids = NDArray[np.int32]
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class TokenSampler:
     """Chooses tokens for one request; `accept` tells it each token that became history, prompt included.
 
     min_tokens: the ids in eog_tokens may not be chosen before so many were. vocab_handle/n_ctx serve DRY.
+    Raises UsageError for a logit_bias of a token that the vocabulary has not.
     """
 
     def __init__(
@@ -127,8 +133,11 @@ class TokenSampler:
         self.eog_tokens = eog_tokens
         self._eog = np.array(sorted(eog_tokens), dtype=np.int64)
         self._window = PenaltyWindow(params.penalty_last_n if params.penalises else 0)
-        self._chain = Truncation(params, n_vocab, vocab_handle=vocab_handle, n_ctx=n_ctx, seed=self.seed)
-        self._bias_ids = np.array([t for t in params.logit_bias if 0 <= t < n_vocab], dtype=np.int64)
+        for token in params.logit_bias:
+            if not 0 <= token < n_vocab:
+                raise UsageError(f"logit_bias names token {token}; the vocabulary has {n_vocab}, from 0")
+        self._chain = Truncation(params, n_vocab, vocab_handle=vocab_handle, n_ctx=n_ctx)
+        self._bias_ids = np.array(list(params.logit_bias), dtype=np.int64)
         self._bias = np.array([params.logit_bias[int(t)] for t in self._bias_ids], dtype=np.float32)
 
     def accept(self, token: int) -> None:
@@ -168,14 +177,13 @@ class TokenSampler:
                     return token
             return self._choose_unconstrained(self._masked(shaped, self.constraint), position)
 
-    def distribution(self, row: Logits) -> Distribution:
-        """The processed distribution that `choose` draws from, constraint included; a point mass when greedy."""
+    def distribution(self, row: Logits, position: int) -> Distribution:
+        """What `choose` draws from at this position, constraint included; a point mass when greedy."""
         with _Shaped(self, row) as shaped:
             masked = shaped if self.constraint is None else self._masked(shaped, self.constraint)
             if self.params.greedy:
                 return Distribution(np.array([self._argmax(masked)], dtype=np.int32), np.ones(1))
-            ids, logits = self._chain.apply(masked)
-            return Distribution(ids, softmax(logits))
+            return self._sampled(masked, position)
 
     def allows(self, token: int) -> bool:
         """Whether the constraint, if there is one, lets the token come next."""
@@ -205,8 +213,24 @@ class TokenSampler:
     def _choose_unconstrained(self, row: Logits, position: int) -> int:
         if self.params.greedy:
             return self._argmax(row)
+        return draw(self._sampled(row, position), self.seed, position)
+
+    def _sampled(self, row: Logits, position: int) -> Distribution:
         ids, logits = self._chain.apply(row)
-        return draw(Distribution(ids, softmax(logits)), self.seed, position)
+        if self.params.xtc_probability > 0:
+            ids, logits = self._without_top_choices(ids, logits, position)
+            logits = logits / self.params.temperature
+        return Distribution(ids, softmax(logits))
+
+    def _without_top_choices(self, ids: Ids, logits: Values, position: int) -> tuple[Ids, Values]:
+        """llama_sample_xtc with a coin of (seed, position): without all tokens above the threshold but the last."""
+        coin = float(hashed_uniform(self.seed ^ _XTC_STREAM, position, np.zeros(1, dtype=np.int64))[0])
+        above = softmax(logits) >= self.params.xtc_threshold
+        if coin > self.params.xtc_probability or above.sum() < 2:
+            return ids, logits
+        last = np.flatnonzero(above)[int(logits[above].argmin())]
+        above[last] = False
+        return ids[~above], logits[~above]
 
     def _argmax(self, row: Logits) -> int:
         if self._chain.keeps_history:

@@ -57,12 +57,12 @@ def verify(
     for i, row in enumerate(rows):
         proposed = draft.tokens[i] if i < len(draft.tokens) else None
         if by_rejection and proposed is not None and draft.distributions is not None:
-            p = sampler.distribution(row)
+            p = sampler.distribution(row, position + i)
             token = _accept_or_redraw(proposed, p, draft.distributions[i], sampler.seed, position + i)
         else:
             token = sampler.choose(row, position + i)
         if n_logprobs is not None:
-            logprobs.append(token_logprobs(row, token, n_logprobs, sampler))
+            logprobs.append(token_logprobs(row, token, n_logprobs, sampler, position + i))
         sampler.accept(token)
         tokens.append(token)
         stands = token == proposed
@@ -71,9 +71,9 @@ def verify(
     return Verdict(tuple(tokens), len(tokens) - 1, logprobs=tuple(logprobs))
 
 
-def token_logprobs(row: Logits, token: int, n_top: int, sampler: TokenSampler) -> TokenLogprobs:
+def token_logprobs(row: Logits, token: int, n_top: int, sampler: TokenSampler, position: int) -> TokenLogprobs:
     """Raw log-softmax of the row (n_vocab,) at the token and its n_top best; the token's processed log-probability."""
-    processed = sampler.distribution(row).probability(token)
+    processed = sampler.distribution(row, position).probability(token)
     return replace(
         raw_logprobs(row, token, n_top), processed=float(np.log(processed)) if processed > 0 else LOGPROB_FLOOR
     )

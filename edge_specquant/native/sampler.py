@@ -62,22 +62,21 @@ class _Candidates:
 
 
 class Truncation:
-    """DRY, top-k, typical, top-p, min-p, XTC and temperature, in llama.cpp's order (common_sampler_init).
+    """DRY, top-k, typical, top-p, min-p and temperature, in llama.cpp's order (common_sampler_init).
 
-    vocab_handle and n_ctx (what a penalty_last_n of -1 means) are needed by DRY alone. Frees itself.
+    A greedy choice has DRY alone. XTC stands between min-p and temperature, and draws: with it both are left to the
+    caller. vocab_handle and n_ctx (what a penalty_last_n of -1 means) are needed by DRY alone. Frees itself.
     """
 
-    def __init__(
-        self, params: SamplingParams, n_vocab: int, *, vocab_handle: Any = None, n_ctx: int = 0, seed: int = 0
-    ) -> None:
+    def __init__(self, params: SamplingParams, n_vocab: int, *, vocab_handle: Any = None, n_ctx: int = 0) -> None:
         lib = engine()
         self._candidates = _Candidates(n_vocab)
         self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         self._dry = _dry_sampler(lib, params, vocab_handle, n_ctx)
-        for sampler in (self._dry, *_truncating_samplers(lib, params, seed)):
+        for sampler in (self._dry, *_truncating_samplers(lib, params)):
             if sampler is not None:
                 lib.llama_sampler_chain_add(self._chain, sampler)
-        self.has_state = self._dry is not None or params.xtc_probability > 0
+        self.has_state = self._dry is not None
 
     @property
     def keeps_history(self) -> bool:
@@ -162,8 +161,10 @@ class Grammar:
             self.close()
 
 
-def _truncating_samplers(lib: Any, params: SamplingParams, seed: int) -> list[Any]:
+def _truncating_samplers(lib: Any, params: SamplingParams) -> list[Any]:
     made: list[Any] = []
+    if params.greedy:
+        return made
     if params.top_k > 0:
         made.append(lib.llama_sampler_init_top_k(params.top_k))
     if params.typical_p < 1:
@@ -172,9 +173,7 @@ def _truncating_samplers(lib: Any, params: SamplingParams, seed: int) -> list[An
         made.append(lib.llama_sampler_init_top_p(params.top_p, 1))
     if params.min_p > 0:
         made.append(lib.llama_sampler_init_min_p(params.min_p, 1))
-    if params.xtc_probability > 0:
-        made.append(lib.llama_sampler_init_xtc(params.xtc_probability, params.xtc_threshold, 1, seed & 0xFFFFFFFF))
-    if params.temperature > 0:
+    if not params.xtc_probability:
         made.append(lib.llama_sampler_init_temp(params.temperature))
     return made
 

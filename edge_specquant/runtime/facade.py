@@ -47,6 +47,10 @@ class Engine(Protocol):
         """(target, draft) that would answer."""
         ...
 
+    def is_ready(self) -> bool:
+        """Whether it can answer now; one whose process is gone is started again."""
+        ...
+
     def status(self) -> Status:
         """What it is doing."""
         ...
@@ -141,6 +145,10 @@ class Runtime:
         Call from any thread. One reply alone is stopped by its own `cancel`.
         """
         self._engine.cancel()
+
+    def is_ready(self) -> bool:
+        """Whether the engine can answer now; one whose process is gone is started again. Call from any thread."""
+        return self._engine.is_ready()
 
     def status(self) -> Status:
         """What is in memory, who waits, what went wrong. Call from any thread."""

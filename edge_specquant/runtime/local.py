@@ -113,6 +113,10 @@ class LocalEngine:
         with self._planning:
             return self._tokens(request)
 
+    def is_ready(self) -> bool:
+        """Always: it lives and dies with this process."""
+        return True
+
     def status(self) -> Status:
         """What is in memory and who waits. Call from any thread."""
         residents = tuple(

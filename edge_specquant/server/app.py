@@ -21,7 +21,7 @@ from .answers.completions import CompletionAnswer
 from .answers.openapi import ErrorBody, ModelList, ModelObject, describe
 from .answers.sse import EventStream, opened
 from .answers.token_pieces import Pieces
-from .errors import ApiError, from_validation
+from .errors import ApiError, from_validation, unreadable_body
 from .http.guards import BodyGuard, HostGuard, KeyGuard, Outermost, error_response
 from .metrics import Metrics
 from .options import Live
@@ -175,8 +175,8 @@ def _add_models(app: FastAPI, services: Services) -> None:
 def _add_watching(app: FastAPI, services: Services) -> None:
     @app.get("/health", responses={503: {}})
     async def health() -> Response:
-        """200 while the engine answers."""
-        state = services.engine.state
+        """200 while the engine can answer; a process that is gone is started again."""
+        state = await asyncio.to_thread(lambda: services.engine.state)
         return JSONResponse({"status": state}, 200 if state == "ok" else 503)
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
@@ -198,6 +198,8 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
 
 async def _on_http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:  # FastAPI's word for whatever the JSON parser raised
+        return error_response(unreadable_body(error.__cause__))
     said = {404: "there is nothing at this address", 405: "this address does not take this method"}
     message = said.get(error.status_code, str(error.detail))
     return error_response(ApiError(error.status_code, message, headers=error.headers))

@@ -7,6 +7,7 @@ since our messages may name files of this machine.
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -73,10 +74,10 @@ def as_api_error(error: BaseException) -> ApiError:
 
 def from_validation(problems: Sequence[Any]) -> ApiError:
     """400 from pydantic's list of problems: the first one, in OpenAI's words, without the caller's values."""
-    first = min(problems, key=lambda problem: problem["type"] == "extra_forbidden")
+    first = min(problems, key=_rank)
     path = [str(part) for part in first["loc"] if part != "body"]
-    # A union's branch is named in the location ("function-plain[...]"); a path of plain names is what callers know.
-    param = ".".join(part for part in path if part.replace("_", "").isalnum()) or None
+    # A union's branch stands in the location ("list[...]", "str", "ToolChoice"); callers know the names of fields only.
+    param = ".".join(part for part in path if _is_field(part)) or None
     if first["type"] == "json_invalid":
         return bad_request("the body is not valid JSON", code="invalid_json")
     if first["type"] == "extra_forbidden":
@@ -86,3 +87,25 @@ def from_validation(problems: Sequence[Any]) -> ApiError:
     if first["type"] == "missing":
         return bad_request(f"you must provide the parameter '{param}'", param=param, code="missing_required_parameter")
     return bad_request(f"invalid value of '{param}': {first['msg']}" if param else str(first["msg"]), param=param)
+
+
+def _rank(problem: Any) -> tuple[bool, bool, int]:
+    """What to tell first: of a field that may have several types, the problem of the type that it has."""
+    kind = problem["type"]
+    return kind == "extra_forbidden", kind.endswith("_type"), -len(problem["loc"])
+
+
+def unreadable_body(cause: BaseException | None) -> ApiError:
+    """400 for a body that is no JSON text at all, by what its parser raised."""
+    message = "the body cannot be read as JSON"
+    if isinstance(cause, UnicodeDecodeError):
+        message = f"the body is not UTF-8 (byte {cause.start}); send JSON as UTF-8"
+    elif isinstance(cause, RecursionError):
+        message = "the body is nested too deep; send flatter JSON"
+    elif isinstance(cause, ValueError):
+        message = f"the body holds a number of more than {sys.get_int_max_str_digits()} digits; send a smaller one"
+    return bad_request(message, code="invalid_json")
+
+
+def _is_field(part: str) -> bool:
+    return part.replace("_", "").isalnum() and not part[:1].isupper() and part not in ("str", "int", "float", "bool")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..engine.events import TokenEvent
-from ..errors import TemplateError
+from ..errors import EdgeSpecQuantError, TemplateError
 from ..request import Request
 from ..runtime import Reply as Events
 from ..runtime import Runtime
@@ -127,10 +127,16 @@ class Engine:
 
     @property
     def state(self) -> str:
-        """ok, draining, or dead."""
+        """ok, draining, starting (the engine's process was gone and comes again), or dead. May start a process."""
         if self._closing:
             return "draining"
-        return "ok" if all(thread.is_alive() for thread in self._threads) else "dead"
+        if not all(thread.is_alive() for thread in self._threads):
+            return "dead"
+        try:
+            return "ok" if self._runtime.is_ready() else "starting"
+        except EdgeSpecQuantError:
+            log.exception("the engine cannot be started")
+            return "dead"
 
     def submit(self, asks: Sequence[Ask]) -> Reply:
         """Queues all or none. Raises ApiError: 429 when the queue is full, 503 when the server is closing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from edge_specquant.engine.sampling import (
 )
 from edge_specquant.errors import UsageError
 from edge_specquant.native.library.library import engine
+from edge_specquant.native.opening import open_model
 from edge_specquant.native.sampler import _Candidates
 from edge_specquant.params import SamplingParams
 
@@ -105,7 +107,7 @@ def reference_distribution(row: np.ndarray, params: SamplingParams) -> dict[int,
 )
 def test_distribution_equals_the_written_out_chain(params: SamplingParams, seed: int) -> None:
     row = random_row(seed)
-    got = TokenSampler(params, N_VOCAB).distribution(row)
+    got = TokenSampler(params, N_VOCAB).distribution(row, 0)
     expected = reference_distribution(row, params)
     assert dict(zip(got.ids.tolist(), got.probs.tolist(), strict=True)) == pytest.approx(expected, rel=1e-4)
 
@@ -117,7 +119,7 @@ def test_row_is_left_as_it_was() -> None:
     row = random_row(2)
     before = row.copy()
     sampler.choose(row, 4)
-    sampler.distribution(row)
+    sampler.distribution(row, 0)
     np.testing.assert_array_equal(row, before)
 
 
@@ -159,3 +161,54 @@ def test_a_fork_does_not_touch_its_parent() -> None:
 def test_bad_values_are_refused_in_a_sentence(bad: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="must be"):
         SamplingParams(**bad)  # type: ignore[arg-type]
+
+
+XTC = {"xtc_probability": 1.0, "xtc_threshold": 0.05}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_xtc_leaves_what_llama_cpp_leaves(seed: int) -> None:
+    lib, row = engine(), random_row(seed)
+    candidates = _Candidates(N_VOCAB)
+    sampler = lib.llama_sampler_init_xtc(1.0, XTC["xtc_threshold"], 1, 1)
+    lib.llama_sampler_apply(sampler, candidates.fill(row))
+    expected = set(candidates.remaining()["id"].tolist())
+    lib.llama_sampler_free(sampler)
+    params = SamplingParams(temperature=1.0, top_k=0, top_p=1, min_p=0, seed=seed, **XTC)
+    assert set(TokenSampler(params, N_VOCAB).distribution(row, 3).ids.tolist()) == expected
+
+
+def test_randomness_is_a_function_of_seed_position_and_token_alone() -> None:
+    """J8: whatever was drawn before, and however often a distribution was looked at."""
+    params = SamplingParams(seed=5, xtc_probability=0.5, xtc_threshold=0.05)
+    rows = [random_row(i) for i in range(40)]
+    alone = [TokenSampler(params, N_VOCAB).choose(row, i) for i, row in enumerate(rows)]
+    used = TokenSampler(params, N_VOCAB)
+    for i, row in reversed(list(enumerate(rows))):
+        used.distribution(row, i + 1)
+        assert used.fork().choose(row, i) == used.choose(row, i) == alone[i]
+    without = SamplingParams(seed=5)
+    assert alone != [TokenSampler(without, N_VOCAB).choose(row, i) for i, row in enumerate(rows)]
+
+
+def test_a_greedy_choice_is_the_best_token_whatever_xtc_says(tiny_gguf: Path) -> None:
+    row = random_row(3)
+    with open_model(tiny_gguf, vocab_only=True) as model:
+        for dry in (0.0, 0.8):
+            params = SamplingParams(temperature=0, dry_multiplier=dry, **XTC)
+            sampler = TokenSampler(params, N_VOCAB, vocab_handle=model.vocab.handle, n_ctx=64)
+            assert sampler.choose(row, 0) == int(row.argmax())
+            assert sampler.distribution(row, 0).ids.tolist() == [int(row.argmax())]
+
+
+@pytest.mark.parametrize("seed", [-1, 0xFFFFFFFF])
+def test_llama_cpps_random_seeds_are_random(seed: int) -> None:
+    assert SamplingParams(seed=seed).seed is None
+    seeds = {TokenSampler(SamplingParams(seed=seed), N_VOCAB).seed for _ in range(8)}
+    assert len(seeds) == 8 and SamplingParams(seed=-2).seed == -2
+
+
+@pytest.mark.parametrize("token", [-1, N_VOCAB, 1 << 30])
+def test_a_bias_on_no_token_is_refused(token: int) -> None:
+    with pytest.raises(UsageError, match=f"token {token}; the vocabulary has {N_VOCAB}"):
+        TokenSampler(SamplingParams(logit_bias={token: 1.0}), N_VOCAB)

@@ -22,7 +22,7 @@ from typing import Any
 import click
 import pytest
 from patience import PATIENCE_S
-from server_rig import serving
+from server_rig import eventually, serving
 
 from edge_specquant.cli.main import root
 from edge_specquant.config import settings_path
@@ -187,3 +187,9 @@ def test_engine_that_dies_fails_its_request_and_not_the_next(tiny_gguf: Path) ->
         status, answer, _ = served.post("/v1/completions", body)
         assert (status, answer["usage"]["completion_tokens"]) == (200, 4)
         assert runtime.status().n_restarts == 1
+        pid = runtime.status().pid
+        assert pid is not None and served.get("/health")[0] == 200
+        os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: served.get("/health")[0] == 503)  # health is the engine's
+        assert eventually(lambda: served.get("/health")[0] == 200)  # and asking for it brings the engine back
+        assert runtime.status().pid not in (None, pid)

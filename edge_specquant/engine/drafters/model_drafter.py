@@ -181,7 +181,7 @@ class ModelDrafter:
             return int(row.argmax()), None
         if not self._wants_distributions or sampler.params.greedy:
             return sampler.choose(row, position), None
-        distribution = sampler.distribution(row)
+        distribution = sampler.distribution(row, position)
         return draw(distribution, sampler.seed ^ _DRAFT_STREAM, position), distribution
 
     def _signals(self, row: Logits, token: int, position: int) -> Signals:

@@ -29,12 +29,14 @@ COMMAND = (sys.executable, "-m", "edge_specquant.runtime.process.child")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """hang_s: silence after which the child is ended. stall_s: the same without a step or CPU time being spent.
+    """hang_s: silence after which the child is ended; load_s: the same while it loads, when a busy machine's disk and
+    memory can hold all its threads. stall_s: time without a step or CPU time being spent.
 
     stall_s is longer than the engine's self-test may take in the child's own children, whose time is not seen.
     """
 
     hang_s: float = 10.0
+    load_s: float = 120.0
     stall_s: float = 400.0
     start_s: float = 30.0
 
@@ -64,6 +66,7 @@ class EngineProcess:
         self._started = threading.Event()
         self._ended = threading.Event()
         self._refusal: OSError | None = None
+        self.loads = True  # nothing that is waited for has made a step
         self.waited_for = False  # set while somebody waits for an answer: only then silence counts
         self._last_frame = self._last_step = time.monotonic()
         self._heard = False
@@ -180,8 +183,7 @@ class EngineProcess:
                 self._last_frame = self._last_step = now
             looked = now
             silent_s, still_s = now - self._last_frame, now - self._last_step
-            hang_s = self._patience.hang_s if self._heard else self._patience.start_s
-            if silent_s > hang_s:
+            if silent_s > self._most_silence_s:
                 self.end(f"gave no sign of life for {silent_s:.0f} s")
                 return
             if self._heard and still_s > self._patience.stall_s:
@@ -190,6 +192,13 @@ class EngineProcess:
             if self._heard and told != (silent_s > _SILENCE_S):
                 told = not told
                 self._callbacks.on_silence(told)
+
+    @property
+    def _most_silence_s(self) -> float:
+        patience = self._patience
+        if not self._heard:
+            return patience.start_s
+        return max(patience.hang_s, patience.load_s) if self.loads else patience.hang_s
 
     def _reap(self, process: subprocess.Popen[bytes]) -> int:
         """The exit status of a child whose pipe ended."""

@@ -32,6 +32,7 @@ from .opening import Opening
 from .wire import Message
 
 MAX_DEATHS = 2
+_LOADING = "while loading the model"
 _POLL_S = 0.2  # an endless wait cannot be interrupted on Windows
 _STATUS_S = 1.0
 _SIBLINGS_S = 30.0  # a child that starts imports first, and plans
@@ -47,7 +48,7 @@ class _Call:
     mailbox: queue.SimpleQueue[list[Message]] = field(default_factory=queue.SimpleQueue)
     is_started: bool = False
     is_cancelled: bool = False
-    doing: str = "while loading the model"
+    doing: str = _LOADING
     n_tokens: int = 0
 
 
@@ -74,6 +75,7 @@ class ProcessEngine:
         self._deaths: dict[str, int] = {}
         self._changes: list[str] = []
         self._n_started = 0
+        self._is_ready = False
         self._refusal: str | None = None
         self._plan: PlacementPlan | None = None
         self._is_closed = False
@@ -97,6 +99,14 @@ class ProcessEngine:
             except OSError as error:
                 raise EngineError(f"the engine's process cannot be started: {error}") from error
             self._n_started += 1
+
+    def is_ready(self) -> bool:
+        """Whether the child can answer now. One that is gone is started again, so that it soon can."""
+        with self._lock:
+            if self._is_closed:
+                return False
+            self.start()
+            return self._is_ready
 
     def generate(self, request: Request, on_prefill: OnPrefill | None = None) -> Reply:
         """One reply; errors of our tree are raised by its first step."""
@@ -238,8 +248,9 @@ class ProcessEngine:
         with self._lock:
             self.start()
             assert self._child is not None
-            call.is_started, call.doing = False, "while loading the model"
+            call.is_started, call.doing = False, _LOADING
             self._calls[call.number] = call
+            self._child.loads = self._all_load()
             self._child.waited_for = True
             child = self._child
         child.send(call.message[0], call.number, *call.message[1:])
@@ -289,6 +300,7 @@ class ProcessEngine:
             elif message[0] == "planned":
                 self._plan = message[1]
             elif message[0] == "ready":
+                self._is_ready = True
                 self._changes += [message[2]] if message[2] and message[2] not in self._changes else []
             elif message[0] != "beat":
                 by_call.setdefault(message[1], []).append(message)
@@ -302,6 +314,10 @@ class ProcessEngine:
                         del self._calls[number]
             if self._child is not None:
                 self._child.waited_for = bool(self._calls)
+                self._child.loads = self._all_load()
+
+    def _all_load(self) -> bool:
+        return all(call.doing == _LOADING for call in self._calls.values())
 
     def _on_silence(self, is_silent: bool) -> None:
         text = "the engine gives no sign of life; waiting" if is_silent else "the engine is there again"
@@ -312,7 +328,7 @@ class ProcessEngine:
 
     def _on_death(self, status: int, hung: str | None) -> None:
         with self._lock:
-            self._child = None
+            self._child, self._is_ready = None, False
             calls, self._calls = list(self._calls.values()), {}
             # Whoever was being answered is told; with nobody being answered, whoever is first in line.
             concerned = [call for call in calls if call.is_started] or calls[:1]

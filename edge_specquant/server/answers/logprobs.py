@@ -5,6 +5,7 @@ A token whose text is held back (half a character, a possible stop) waits with i
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +79,7 @@ class CompletionLogprobs:
         self._shown = Shown(piece_of, n_top)
         self._n_top = n_top
         self._n_echoed = n_echoed
-        self._offset = n_echoed or 0
+        self._place = _Place(n_echoed or 0)
         self._ready: list[tuple[Entry, int]] = []
 
     def feed(self, event: TokenEvent) -> None:
@@ -86,10 +87,9 @@ class CompletionLogprobs:
         if event.prompt is not None:
             self._echo([self._shown.entry(each.token_id, each.logprobs) for each in event.prompt])
         for entry in self._shown.feed(event):
-            self._ready.append((entry, self._offset))
-            self._offset += _n_characters(entry)
+            self._ready.append((entry, self._place.of(entry.token)))
         if event.end_token is not None and event.logprobs is not None and self._n_echoed is not None:
-            self._ready.append((self._shown.entry(event.end_token, event.logprobs), self._offset))
+            self._ready.append((self._shown.entry(event.end_token, event.logprobs), self._place.n_characters))
 
     def take(self) -> dict[str, Any]:
         """The lists of what came since the last call."""
@@ -103,12 +103,26 @@ class CompletionLogprobs:
 
     def _echo(self, entries: list[Entry]) -> None:
         """Offsets are counted from the prompt's end: a BOS that was put in front has no place in its text."""
-        offset = self._offset
-        placed: list[tuple[Entry, int]] = []
-        for entry in reversed(entries):
-            offset = max(0, offset - _n_characters(entry))
-            placed.append((entry, offset))
-        self._ready += placed[::-1]
+        place = _Place()
+        offsets = [place.of(entry.token) for entry in entries]
+        n_in_front = place.n_characters - self._place.n_characters
+        self._ready += [(entry, max(0, offset - n_in_front)) for entry, offset in zip(entries, offsets, strict=True)]
+
+
+class _Place:
+    """Where tokens begin in a text, in characters: one that begins inside a character has that character's place."""
+
+    def __init__(self, n_characters: int = 0) -> None:
+        self.n_characters = n_characters
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def of(self, piece: bytes) -> int:
+        """The place of the next token."""
+        first = self._decoder.decode(piece[:1])
+        is_whole = bool(piece) and not self._decoder.getstate()[0]
+        begins = self.n_characters + len(first) - is_whole
+        self.n_characters += len(first) + len(self._decoder.decode(piece[1:]))
+        return begins
 
 
 def token_text(piece: bytes) -> str:
@@ -117,10 +131,6 @@ def token_text(piece: bytes) -> str:
         return piece.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
-
-
-def _n_characters(entry: Entry) -> int:
-    return len(entry.token.decode("utf-8", "ignore"))
 
 
 def _by_text(entry: Entry) -> dict[str, float] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...params import SamplingParams, SpeculationParams
+from ...params import RANDOM_SEEDS, SamplingParams, SpeculationParams
 from ...request import Request
 from ..errors import bad_request
 from .bodies import ChatRequest, CommonRequest, CompletionRequest, Prompt
@@ -134,7 +135,8 @@ def _choices(ask: Ask, body: CommonRequest) -> list[Ask]:
     seed = ask.request.sampling.seed
     if seed is None:
         return [ask] * (body.n or 1)
-    return [_seeded(ask, seed + i) for i in range(body.n or 1)]
+    seeds = (number for number in itertools.count(seed) if number not in RANDOM_SEEDS)
+    return [_seeded(ask, number) for number in itertools.islice(seeds, body.n or 1)]
 
 
 def _seeded(ask: Ask, seed: int) -> Ask:

@@ -1,6 +1,7 @@
 """The engine's process with a fault built in: `python faulty_child.py PHASE HOW LIMIT`, frames as for the real one.
 
-PHASE: start, open, load, prefill, draft, verify. HOW: a signal's name, "hang" (stopped), "stall" (alive, nothing
+PHASE: start, open, load, prefill, draft, verify. HOW: a signal's name, "hang" (stopped), "pause" (stopped for three
+seconds), "stall" (alive, nothing
 done), "busy" (long work), "exit", "garbage" (no frames on stdout) or "error". A fault happens only as often as the name
 of LIMIT says at its end: that file grows by a byte for each.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -25,6 +27,10 @@ def fail(how: str, limit: Path) -> None:
     with limit.open("ab") as file:
         file.write(b"x")
     if how == "hang":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif how == "pause":
+        later = f"import os, signal, time; time.sleep(3); os.kill({os.getpid()}, signal.SIGCONT)"
+        subprocess.Popen([sys.executable, "-c", later])
         os.kill(os.getpid(), signal.SIGSTOP)
     elif how == "stall":
         threading.Event().wait()

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="faults are sign
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a stopped child with its parent")
 FAULTY = Path(__file__).with_name("faulty_child.py")
 OPTIONS = EngineOptions(calibrate=False, n_ctx=512, n_batch=32, n_threads=1)
+IMPATIENT = Patience(hang_s=2.0, load_s=2.0, stall_s=3.0)
 # Read in more than one batch; its greedy reply has no near-tie (smallest gap of the top two logits: 0.13).
 PROMPT = "a prompt of some length, so that it is read in more than one batch of the engine z"
 REQUEST = Request(
@@ -51,9 +52,15 @@ def faulty(tiny_family: Family, tmp_path: Path) -> Iterator[Open]:
     """Runtimes whose child fails n times at a phase; closed at the end, and checked for orphans."""
     opened: list[Runtime] = []
 
-    def make(phase: str = "none", how: str = "none", n: int = 1, options: EngineOptions = OPTIONS) -> Runtime:
+    def make(
+        phase: str = "none",
+        how: str = "none",
+        n: int = 1,
+        options: EngineOptions = OPTIONS,
+        patience: Patience = IMPATIENT,
+    ) -> Runtime:
         command = [sys.executable, str(FAULTY), phase, how, str(tmp_path / f"faults-{n}")]
-        engine = ProcessEngine(tiny_family, options, command=command, patience=Patience(hang_s=2.0, stall_s=3.0))
+        engine = ProcessEngine(tiny_family, options, command=command, patience=patience)
         opened.append(Runtime(tiny_family, options, engine))
         return opened[-1]
 
@@ -106,6 +113,18 @@ def test_killed_at_any_phase(faulty: Open, plain: list[int], phase: str, how: st
     status = runtime.status()
     assert status.n_restarts == 1
     assert any(notes[0].split(";")[0] in notice for notice in status.notices)
+
+
+@pytest.mark.parametrize("phase", ["load", "draft"])
+def test_a_busy_machine_may_hold_it_while_it_loads(faulty: Open, plain: list[int], phase: str) -> None:
+    """Longer than a hang may last: the weights are waited for, a reply under way is not."""
+    runtime = faulty(phase, "pause", patience=Patience(hang_s=2.0, load_s=60.0, stall_s=60.0))
+    events = list(runtime.generate(REQUEST))
+    ids = [event.token_id for event in events if event.token_id is not None]
+    if phase == "load":
+        assert ids == plain and runtime.status().n_restarts == 0
+    else:
+        assert events[-1].finish_reason == "interrupted" and "no sign of life" in (events[-1].note or "")
 
 
 @pytest.mark.parametrize(("phase", "said"), [("prefill", "trying again"), ("draft", "next reply")])

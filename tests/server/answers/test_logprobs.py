@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from server_rig import Rig, Served, endless, saying, serving
 
 from edge_specquant.engine.events import PromptToken, TokenEvent, TokenLogprobs
@@ -64,7 +66,7 @@ def test_completion_lists_have_one_length_and_offsets_of_the_text(raw: Served) -
     _, answer, _ = raw.post(TEXT, fields)
     lists = answer["choices"][0]["logprobs"]
     assert lists["tokens"] == ["a", "bytes:\\xc3", "(", "b"]
-    assert lists["text_offset"] == [0, 1, 1, 2]
+    assert lists["text_offset"] == [0, 1, 2, 3]
     assert len(lists["token_logprobs"]) == len(lists["top_logprobs"]) == 4
     assert all(len(top) in (2, 3) for top in lists["top_logprobs"])
     streamed = [c["logprobs"] for chunk in raw.chunks(TEXT, fields) for c in chunk["choices"]]
@@ -110,6 +112,21 @@ def test_a_token_in_front_of_the_text_has_no_place_in_it() -> None:
     logprobs = CompletionLogprobs(lambda token: b"<s>" if token == 1 else bytes([token]), 0, n_echoed=2)
     logprobs.feed(TokenEvent("", prompt=tuple(PromptToken(token, None) for token in (1, 97, 98))))
     assert logprobs.take()["text_offset"] == [0, 0, 1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=4) | st.sampled_from([b"\xe6\xbc", b"\xa2", b"\xf0\x9f", b"\x98\x80x"])))
+def test_a_token_begins_where_its_first_byte_stands(pieces: list[bytes]) -> None:
+    """Laws: in order; a token that begins a character has the number of characters before it, others the same one's."""
+    logprobs = CompletionLogprobs(lambda token: pieces[token], 0)
+    known = TokenLogprobs(0, 0.0, ())
+    for token in range(len(pieces)):
+        logprobs.feed(TokenEvent("x", token, logprobs=known))
+    offsets = logprobs.take()["text_offset"]
+    for i, offset in enumerate(offsets):
+        before = b"".join(pieces[:i]).decode("utf-8", "replace")
+        through_first = (b"".join(pieces[:i]) + pieces[i][:1]).decode("utf-8", "replace")
+        assert offset == len(through_first) - 1 and offset in (len(before), len(before) - 1)
 
 
 def event(text: str, token: int | None = None, finish: str | None = None) -> TokenEvent:
