@@ -177,7 +177,7 @@ def test_what_is_chosen_is_drawn_from_the_distribution_that_is_told(tiny_models:
             eog_tokens=vocab.eog_tokens,
         )
         counts[sampler.choose(row, 0)] += 1
-    told = sampler.distribution(row)
+    told = sampler.distribution(row, 0)
     assert len(told.ids) == 3
     assert chi_square_ok(np.array([counts[int(token)] for token in told.ids]), told.probs)
 
