@@ -88,6 +88,11 @@ class Constraints:
                     self._compiled.popitem(last=False)
         return Matcher(compiled.deep_copy(), tokenizer, vocab)
 
+    def forget(self) -> None:
+        """Compiles anew what is asked for next; the tokenizer stays."""
+        with self._lock:
+            self._compiled.clear()
+
 
 def _compiled(form: Form, tokenizer: _Tokenizer, vocab: Vocab) -> LLMatcher:
     told = problem(form) if is_tame(form) else try_out(form)

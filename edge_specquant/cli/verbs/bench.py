@@ -226,6 +226,25 @@ def startup(family: str, repeats: int, n_threads: int, **flags: Any) -> None:
 
 
 @command.command()
+@click.argument("family")
+@click.option("--target", "targets", multiple=True, metavar="VARIANT", help="Only this target (repeatable).")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="Replies of each kind.")
+@click.option("--max-tokens", type=click.IntRange(2), default=160, show_default=True, help="Tokens of each reply.")
+@_with(*_PLACE_FLAGS, *_OUTPUT_FLAGS)
+def structured(family: str, targets: tuple[str, ...], repeats: int, max_tokens: int, **flags: Any) -> None:
+    """Replies bound to a form: what it costs, what it gives.
+
+    Three record schemas, a tool call and text with a tail, with and without drafts of what the form forces.
+    """
+    from ...bench.benches.structured import bench_structured
+
+    options = _options(flags)
+    opened, say, output = _open(family, flags)
+    result = bench_structured(opened, options, say, targets=targets, repeats=repeats, max_tokens=max_tokens)
+    _show(result, output)
+
+
+@command.command()
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @_with(*_OUTPUT_FLAGS)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from edge_specquant.bench.benches.ablation import bench_ablation
 from edge_specquant.bench.benches.full import bench_full
 from edge_specquant.bench.benches.speculation import bench_speculation
+from edge_specquant.bench.benches.structured import ALL, ALONE, FREE, bench_structured
 from edge_specquant.bench.evaluation.agreement_eval import evaluate_agreement
 from edge_specquant.bench.evaluation.evaluation import EvalOptions, evaluate
 from edge_specquant.bench.evaluation.questions import load_questions
@@ -61,6 +62,15 @@ def _check(result: Result, kind: str) -> None:
     assert document["environment"]["n_threads"] == 1
     for table in result.tables:
         assert table.rows and all(len(row) == len(table.columns) for row in table.rows), table.title
+
+
+def test_structured_replies_of_random_weights_are_measured(family: Family) -> None:
+    result = bench_structured(family, OPTIONS, _silent, targets=["q8"], repeats=1, max_tokens=12)
+    _check(result, "structured")
+    settings = {run["setting"] for run in result.document["runs"]}
+    assert settings == {FREE, ALONE, "form + grammar", "form + lookup", "form + q4", ALL}
+    assert any(run["n_forced"] for run in result.document["runs"])
+    assert len(result.document["forms"]) == len({run["case"] for run in result.document["runs"]}) == 5
 
 
 def test_full_bench_and_its_report(family: Family, tmp_path: Path) -> None:
