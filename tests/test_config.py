@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -233,3 +234,22 @@ def test_any_series_of_edits_reads_back_as_meant(series: list, text: str) -> Non
             continue
         expected.setdefault(key.section, {})[key.name] = value
     assert parse_toml(text, FILE) == expected
+
+
+@pytest.mark.parametrize("command", [["history", "list"], ["run", "demo", "hi"], ["config", "show"], ["plan", "demo"]])
+def test_without_a_folder_to_write_to_there_is_a_sentence_and_nothing_elsewhere(
+    tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "temporary").mkdir()
+    names = ("EDGE_SPECQUANT_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "LOCALAPPDATA")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment |= {"HOME": str(tmp_path / "file"), "TMPDIR": str(tmp_path / "temporary")}
+    done = subprocess.run(
+        [sys.executable, "-m", "edge_specquant", *command], capture_output=True, text=True, env=environment, check=False
+    )
+    if command[0] != "config":  # it only reads
+        assert done.returncode == 1 and "set EDGE_SPECQUANT_HOME to a folder" in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "temporary").iterdir()) == []

@@ -7,6 +7,7 @@ dashes for underscores.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 import traceback
@@ -17,6 +18,8 @@ import click
 from .. import __version__
 from ..errors import EdgeSpecQuantError, told
 from ..streams import any_text
+
+COLOURLESS = ("vt1", "vt2", "vt3", "vt4", "vt5")  # terminals of the VT series
 
 
 class VerbGroup(click.Group):
@@ -53,6 +56,10 @@ def root(ctx: click.Context, debug: bool) -> None:
     Without a command: the chat.
     """
     ctx.obj = {"debug": debug}
+    if os.environ.get("TERM", "").startswith(COLOURLESS):
+        os.environ.setdefault("NO_COLOR", "1")  # for rich, and for the chat, which is plain then
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
     if ctx.invoked_subcommand is None:
         chat = ctx.command.get_command(ctx, "chat")  # type: ignore[attr-defined]
         ctx.invoke(chat)

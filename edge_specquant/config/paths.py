@@ -1,14 +1,12 @@
 """Where things live: the data folder and its rooms (families, cache, logs).
 
-Takes the environment, gives paths. `EDGE_SPECQUANT_HOME` overrides the platform's user data folder. A home that is
-missing or cannot be written is replaced by a folder under the temporary directory, and the reason is kept to be shown.
+Takes the environment, gives paths. `EDGE_SPECQUANT_HOME` overrides the platform's user data folder. One rule where that
+folder cannot be made: an error that says so. Nothing goes to a temporary folder that nobody asked for.
 """
 
 from __future__ import annotations
 
-import getpass
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +21,16 @@ _APP_NAME = "edge_specquant"
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """The root of everything this program writes, with the reason when it is not the usual one."""
+    """The root of everything this program writes."""
 
     path: Path
-    reason: str | None = None
 
 
 def data_folder() -> DataFolder:
-    """The data folder, created when missing. An explicit `EDGE_SPECQUANT_HOME` is taken as it is, never replaced."""
+    """The data folder, created when missing. An explicit `EDGE_SPECQUANT_HOME` is taken as it is.
+
+    Raises SettingsError where there is no folder to write to.
+    """
     chosen = os.environ.get(HOME_VARIABLE, "").strip()
     if chosen:
         try:
@@ -40,11 +40,14 @@ def data_folder() -> DataFolder:
     try:
         usual = platformdirs.user_data_path(_APP_NAME, appauthor=False)
     except (KeyError, RuntimeError, OSError) as error:
-        return _fallback(f"this user has no home folder ({error})")
+        raise _nowhere(f"this user has no home folder ({error})") from error
     if not usual.is_absolute():  # no HOME and no passwd entry: the tilde stays unexpanded
-        return _fallback("this user has no home folder")
-    problem = _why_not_writable(usual)
-    return DataFolder(usual) if problem is None else _fallback(problem)
+        raise _nowhere("this user has no home folder")
+    try:
+        usual.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _nowhere(f"{usual} cannot be made ({error.strerror or error})") from error
+    return DataFolder(usual)
 
 
 def families_dir() -> Path:
@@ -78,29 +81,5 @@ def settings_path() -> Path:
     return (usual if usual.is_absolute() else data_folder().path) / SETTINGS_NAME
 
 
-def _why_not_writable(folder: Path) -> str | None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        return f"{folder} cannot be made ({error.strerror or error})"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{folder} cannot be written"
-    return None
-
-
-def _fallback(problem: str) -> DataFolder:
-    folder = Path(tempfile.gettempdir()) / f"{_APP_NAME}-{_user_tag()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-        folder = Path(tempfile.mkdtemp(prefix=f"{_APP_NAME}-"))  # somebody else owns the name
-    return DataFolder(folder, f"{problem}; using {folder} (set {HOME_VARIABLE} to choose a folder)")
-
-
-def _user_tag() -> str:
-    # One folder a user, so that two users of one machine never share (or fight over) it.
-    if hasattr(os, "getuid"):
-        return str(os.getuid())
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return "user"
+def _nowhere(problem: str) -> SettingsError:
+    return SettingsError(f"{problem}; set {HOME_VARIABLE} to a folder that can be written, with room for models")

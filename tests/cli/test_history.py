@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -127,3 +129,24 @@ def test_a_change_that_would_be_lost_is_refused(run: Run, conversation: int) -> 
     assert "memory only" in run.err
     run("list")
     assert "memory only" in run.err
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="mounting a small disk needs Linux and root")
+def test_an_import_that_the_disk_cannot_hold_changes_nothing_and_says_so(
+    run: Run, conversation: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = json.loads(run("export", conversation, "--format", "json"))
+    kept["conversations"][0]["messages"][0]["text"] = "word " * 500_000
+    large = tmp_path / "large.json"
+    large.write_text(json.dumps(kept))
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("tmpfs cannot be mounted here")
+    try:
+        monkeypatch.setenv("EDGE_SPECQUANT_HOME", str(disk))
+        assert run("import", large, code=1) == ""
+        assert "nothing was changed" in run.err and "memory" not in run.err
+        assert run("list") == ""
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

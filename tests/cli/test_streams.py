@@ -107,6 +107,31 @@ def test_json_loses_nothing(command: list[str], encoding: str, monkeypatch: pyte
         assert "漢字 😀 é ─ \x1b[31m" in json.dumps(found, ensure_ascii=False).replace("\\u001b", "\x1b")
 
 
+@pytest.mark.parametrize("extra", [["--json"], [], ["--json", "--explain"]])
+def test_route_says_nothing_beside_its_answer(extra: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "spacy", None)
+        streams = Streams("utf-8", patch)
+        assert streams.run(["route", "hello", *extra]) == 0
+        assert streams.err == ""
+
+
+@pytest.mark.parametrize("term", ["vt100", "vt220", "vt52"])
+def test_a_terminal_without_colours_gets_none(term: str) -> None:
+    """A forced terminal is the worst case: without the rule click and rich would both colour."""
+    code = (
+        "import sys; sys.stdout.isatty = sys.stderr.isatty = lambda: True; from edge_specquant.cli import main; main()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "history", "show", "1"],
+        capture_output=True,
+        env={**environment, "TERM": term, "PYTHONIOENCODING": "utf-8"},
+        timeout=300,
+    )
+    assert done.returncode == 0 and b"\x1b[" not in done.stdout
+
+
 @pytest.mark.usefixtures("demo_family")
 def test_a_reply_survives_a_real_pipe(encoding: str = "cp1252") -> None:
     """The model repeats characters that the pipe lacks."""

@@ -130,9 +130,10 @@ def import_files(files: tuple[str, ...]) -> None:
     """Add the conversations of FILES (Markdown or JSON as exported; - is standard input) as new ones."""
     copies = [copy for file in files for copy in _from_file(file)]
     with _opened(writes=True) as store:
-        for conversation in store.add_copies(copies):
-            title = _one_line(conversation.title) or "(no title)"
-            click.echo(f"{conversation.id:>5}  {conversation.n_messages} messages  {title}")
+        added = store.add_copies(copies)
+    for conversation in added:
+        title = _one_line(conversation.title) or "(no title)"
+        click.echo(f"{conversation.id:>5}  {conversation.n_messages} messages  {title}")
 
 
 @command.command()
@@ -163,7 +164,8 @@ def purge(yes: bool) -> None:
     if not yes:
         click.confirm("Remove all deleted conversations and messages for good?", abort=True)
     with _opened(writes=True) as store:
-        click.echo(f"removed {store.purge()} conversations and messages")
+        n_removed = store.purge()
+    click.echo(f"removed {n_removed} conversations and messages")
 
 
 @contextlib.contextmanager
@@ -171,7 +173,7 @@ def _opened(*, writes: bool = False) -> Iterator[Store]:
     """The store of the settings. What it has to say goes to standard error; a change that would be lost is an error."""
     from dataclasses import replace
 
-    from ...config import load_settings
+    from ...config import load_settings, store_path
     from ...errors import StoreError
     from ...printable import shown
     from ...store import open_store
@@ -183,6 +185,8 @@ def _opened(*, writes: bool = False) -> Iterator[Store]:
         if store.notice:
             click.echo(shown(store.notice), err=True)
         yield store
+    if writes and store.is_in_memory:  # the disk was full, and closing could not bring the change home
+        raise StoreError(f"nothing was changed: {settings.path or store_path()} could not be written; free some space")
 
 
 def _as_file(copies: list[ConversationCopy], form: str) -> str:

@@ -41,7 +41,7 @@ def command(
     parser.wait(_PARSER_WAIT_S)
     features = extract(text, n_tokens=n_tokens, history_turns=turns, max_output=max_tokens, estimator=parser)
     found = route(features, chosen, available=variants, override=override)
-    if parser.notice:
+    if parser.notice and explain and not as_json:
         click.echo(f"note: {parser.notice}", err=True)
     if as_json:
         click.echo(json.dumps(found.as_dict()))

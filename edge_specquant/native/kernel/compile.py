@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("kernel.c")
@@ -44,6 +45,7 @@ def compile_into(target: Path, command: list[str], machines: tuple[tuple[str, ..
     reason = "no attempt"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_stale(target.parent)
         for machine in machines:
             flags = (*_FLAGS, *_MATH_FLAGS, *machine)
             done = subprocess.run(
@@ -62,6 +64,13 @@ def compile_into(target: Path, command: list[str], machines: tuple[tuple[str, ..
         return f"the kernel could not be compiled: {error}"
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _clear_stale(folder: Path) -> None:
+    """What a compilation left that was killed: no living one is so old."""
+    for partial in folder.glob(".*.part"):
+        if time.time() - partial.stat().st_mtime > len(_NATIVE) * _TIMEOUT_S:
+            partial.unlink(missing_ok=True)
 
 
 def _compile_ahead() -> str | None:

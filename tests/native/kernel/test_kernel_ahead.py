@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -62,3 +63,12 @@ def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     )
     assert "could not be compiled" in str(compile.compile_into(tmp_path / "k.so", ["/no/such/compiler"]))
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_compilation_left_is_cleared(tmp_path: Path) -> None:
+    stale, young = tmp_path / ".k.so.1.part", tmp_path / ".k.so.2.part"
+    for path in (stale, young):
+        path.touch()
+    os.utime(stale, (0, 0))
+    compile.compile_into(tmp_path / "k.so", ["/no/such/compiler"])
+    assert not stale.exists() and young.exists()
