@@ -106,11 +106,13 @@ def pairs(family: str, as_json: bool) -> None:
 @click.argument("family")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove(family: str, yes: bool) -> None:
-    """Delete a FAMILY of the families folder, all its files."""
+    """Delete a FAMILY of the families folder: the files that convert wrote, nothing else."""
     from ...gguf.family.family import remove_family
     from ...units import format_bytes
 
     if not yes:
         click.confirm(f"delete family '{family}' and its files?", abort=True, err=True)
-    n_bytes = remove_family(family)
+    n_bytes, left = remove_family(family)
     click.echo(f"removed {family}: {format_bytes(n_bytes)} freed")
+    if left:
+        click.echo(f"left where they were, since this program did not write them: {', '.join(left[:5])}")

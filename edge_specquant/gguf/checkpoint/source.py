@@ -51,6 +51,11 @@ class Source:
     write_float: FloatWriter | None = None
 
     @property
+    def places(self) -> tuple[Path, ...]:
+        """Everything on disk that the source is: its files, and the folder of a checkpoint."""
+        return (*self.files, Path(self.location)) if self.kind == "folder" else self.files
+
+    @property
     def n_parameters(self) -> int:
         return sum(tensor.n_weights for tensor in self.tensors)
 

@@ -1,20 +1,21 @@
-"""A source -> a family: joins siblings to a family of the same source, or swaps a new family in whole.
+"""A source -> a family: joins siblings to a family of the same source, or replaces another family at once.
 
-Takes a plan, gives a Family. A stopped run goes on where it stopped; another source is built in a staging folder, so
-the old family stays whole until the new one is.
+Takes a plan, gives a Family. A stopped run goes on where it stopped. A new family is written beside the old one's files
+in the same folder, so on the same file system; its manifest then takes the old one's place in one step.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
+import os
 from functools import partial
 from pathlib import Path
 
 from ...errors import FamilyError
 from ..checkpoint.source import DEMO, Source, demo_file, open_source
 from ..family.family import Family, family_folder, sha256_of
-from ..family.manifest import MANIFEST_NAME, Manifest, SourceRecord, now_utc, program_version, read_manifest
+from ..family.manifest import MANIFEST_NAME, Manifest, SourceRecord, now_utc, program_version
+from ..family.ownership import FamilyFolder, require_place
 from ..format.atomic import only_writer
 from .siblings import ConvertOptions, ConvertPlan, Progress, make_siblings, plan_conversion
 
@@ -40,21 +41,29 @@ def convert(plan: ConvertPlan, options: ConvertOptions | None = None, progress: 
     options = options or ConvertOptions()
     report = progress or _silent
     folder = family_folder(plan.name)
-    _refuse_own_source(plan, folder)
     with only_writer(folder.with_name(f".lock-{plan.name}"), lambda: report("waiting for another conversion", 0, 0)):
         _recover(folder)
-        record = _source_record(plan.source, report)
-        old = read_manifest(folder) if (folder / MANIFEST_NAME).is_file() and not options.force else None
-        if old is not None and old.source.sha256 != record.sha256:
-            raise FamilyError(
-                f"family '{plan.name}' was made from another source ({old.source.location}); "
-                "choose another --name, or replace it with --force"
-            )
-        work = folder if old is not None or not folder.exists() else _fresh_staging(folder)
-        make_siblings(plan, work, old or _new_manifest(plan, record), options, report)
-        if work != folder:
-            _swap(work, folder)
+        require_place(folder, plan.source.places)
+        home = FamilyFolder(folder)
+        try:
+            record = _source_record(plan.source, report)
+            make_siblings(plan, home, _start(home, plan, record, options), options, report)
+        finally:
+            home.close()
     return Family.open(folder)
+
+
+def _start(home: FamilyFolder, plan: ConvertPlan, record: SourceRecord, options: ConvertOptions) -> Manifest:
+    """What this run builds on: the manifest that is there, or a new one. Raises FamilyError for another source."""
+    old = home.manifest
+    if old is None or not old.variants or options.force:
+        return _new_manifest(plan, record)
+    if old.source.sha256 != record.sha256:
+        raise FamilyError(
+            f"family '{plan.name}' was made from another source ({old.source.location}); "
+            "choose another --name, or replace it with --force"
+        )
+    return old
 
 
 def ensure_family(name: str, progress: Progress | None = None) -> Family:
@@ -91,40 +100,11 @@ def _new_manifest(plan: ConvertPlan, record: SourceRecord) -> Manifest:
     )
 
 
-# -- folders ------------------------------------------------------------------------------------------------------
-
-
-def _fresh_staging(folder: Path) -> Path:
-    staging = folder.with_name(f".new-{folder.name}")
-    shutil.rmtree(staging, ignore_errors=True)
-    return staging
-
-
-def _retired(folder: Path) -> Path:
-    return folder.with_name(f".old-{folder.name}")
-
-
-def _swap(staging: Path, folder: Path) -> None:
-    """Two renames; a process killed between them is mended by `_recover` at the next run."""
-    folder.rename(_retired(folder))
-    staging.rename(folder)
-    shutil.rmtree(_retired(folder), ignore_errors=True)
-
-
 def _recover(folder: Path) -> None:
-    retired = _retired(folder)
-    if retired.exists() and not folder.exists():
+    """Earlier versions swapped two folders: a kill between their renames left the family under another name."""
+    retired = folder.with_name(f".old-{folder.name}")
+    if (retired / MANIFEST_NAME).is_file() and not os.path.lexists(folder):
         retired.rename(folder)
-    shutil.rmtree(retired, ignore_errors=True)
-
-
-def _refuse_own_source(plan: ConvertPlan, folder: Path) -> None:
-    for path in plan.source.files:
-        if path.resolve().parent == folder.resolve():
-            raise FamilyError(
-                f"{path} is a sibling of family '{plan.name}' itself: converting it into its own family would "
-                "overwrite the source; choose another --name"
-            )
 
 
 def _silent(what: str, done: int, total: int) -> None:

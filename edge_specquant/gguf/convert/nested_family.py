@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ...errors import FamilyError
 from ..family.family import Family, remember_proof, sha256_of
-from ..family.manifest import Manifest, VariantRecord, engine_version, now_utc, read_manifest, write_manifest
+from ..family.manifest import Manifest, VariantRecord, engine_version, now_utc
+from ..family.ownership import FamilyFolder, require_no_link
 from ..format.atomic import only_writer
 from ..format.container import read_container
 from ..format.header import read_card
@@ -44,13 +45,17 @@ def add_nested(
     report = progress or _silent
     folder = family.folder
     with only_writer(folder.with_name(f".lock-{family.name}"), lambda: report("waiting for another conversion", 0, 0)):
-        manifest = read_manifest(folder)
+        require_no_link(folder)
+        home = FamilyFolder(folder)
+        manifest = home.manifest
+        if manifest is None:
+            raise FamilyError(f"{folder} is not a family: it has no manifest; make one: edge-specquant convert SOURCE")
         recipe = f"nested {kind}"
         known = manifest.variants.get(NESTED)
         if force or known is None or known.recipe_sha256 != recipe or BASE not in manifest.variants:
-            manifest = _make(folder, manifest, kind, recipe, n_threads, report)
+            manifest = _make(home, manifest, kind, recipe, n_threads, report)
         if measure:
-            measure_family(folder, manifest, n_threads, report)
+            home.commit(measure_family(folder, manifest, n_threads, report))
     return Family.open(folder)
 
 
@@ -59,17 +64,18 @@ def is_nested(family: Family, variant: str) -> bool:
     return variant == NESTED and is_residual(read_container(family.variant(variant).path))
 
 
-def _make(folder: Path, manifest: Manifest, kind: str, recipe: str, n_threads: int, report: Progress) -> Manifest:
+def _make(home: FamilyFolder, manifest: Manifest, kind: str, recipe: str, n_threads: int, report: Progress) -> Manifest:
     source = next((name for name in _FLOATS if name in manifest.variants), None)
     if source is None:
         raise FamilyError(
             f"family '{manifest.name}' has no f16 sibling to nest; make one: edge-specquant convert --variants f16,…"
         )
+    folder = home.path
     source_path = folder / manifest.variants[source].file
     written = write_nested(
         source_path,
-        folder / f"{manifest.name}-{BASE}.gguf",
-        folder / f"{manifest.name}-{NESTED}.gguf",
+        home.new_file(f"{manifest.name}-{BASE}.gguf"),
+        home.new_file(f"{manifest.name}-{NESTED}.gguf"),
         kind=kind,
         importances=_importances(folder, manifest, source_path),
         n_threads=n_threads,
@@ -82,8 +88,7 @@ def _make(folder: Path, manifest: Manifest, kind: str, recipe: str, n_threads: i
     matrix = None if manifest.imatrix is None else manifest.imatrix.sha256
     for name, record in ((BASE, base), (NESTED, nested)):
         manifest = manifest.with_variant(name, replace(record, recipe_sha256=recipe, imatrix_sha256=matrix))
-    write_manifest(folder, manifest)
-    return manifest
+    return home.commit(manifest)
 
 
 def _record(path: Path, written: NestedFiles, kind: str, bits: float, note: str, report: Progress) -> VariantRecord:

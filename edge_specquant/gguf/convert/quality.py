@@ -19,7 +19,7 @@ from ...native.model import NativeModel
 from ...native.nested.nested import NestedModel
 from ...native.opening import open_model
 from ...native.protocol import ContextParams
-from ..family.manifest import Manifest, QualityRecord, write_manifest
+from ..family.manifest import Manifest, QualityRecord
 from ..nested.nested_open import open_any
 from ..quantize.collect import shipped_text
 
@@ -34,7 +34,7 @@ Logits = NDArray[np.float32]
 
 
 def measure_family(folder: Path, manifest: Manifest, n_threads: int, report: Progress) -> Manifest:
-    """Measures every sibling that has no record yet and writes the manifest; a float sibling is the reference."""
+    """The manifest with every sibling measured that had no record yet; a float sibling is the reference."""
     unmeasured = [name for name, record in manifest.variants.items() if record.quality is None]
     if not unmeasured:
         return manifest
@@ -51,7 +51,6 @@ def measure_family(folder: Path, manifest: Manifest, n_threads: int, report: Pro
     )
     for name, quality in records.items():
         manifest = manifest.with_variant(name, replace(manifest.variants[name], quality=quality))
-    write_manifest(folder, manifest)
     return manifest
 
 

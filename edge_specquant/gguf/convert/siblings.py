@@ -1,6 +1,6 @@
 """Makes the siblings of one family, in the order they depend on each other, and records each as soon as it is whole.
 
-Takes a plan, a folder and what an earlier run left in its manifest. Float siblings come from the checkpoint, the others
+Takes a plan, the family's folder and the manifest to build on. Float siblings come from the checkpoint, the others
 from a float one or from the GGUF source. Knows nothing of where the folder ends up.
 """
 
@@ -21,10 +21,9 @@ from ..family.manifest import (
     VariantRecord,
     engine_version,
     now_utc,
-    read_manifest,
-    write_manifest,
 )
-from ..format.atomic import remove_partials, require_space
+from ..family.ownership import FamilyFolder
+from ..format.atomic import require_space
 from ..format.header import ModelCard, read_card
 from ..quantize.collect import collect_imatrix, read_text
 from ..quantize.imatrix import read_imatrix, usable_importances, write_imatrix
@@ -35,7 +34,7 @@ from .quality import measure_family
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, done, total), in bytes or tokens; a total of 0 is unknown."""
 
-_BASE_NAME = ".base.gguf.partial"
+_BASE_NAME = ".base.gguf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +76,19 @@ def plan_conversion(
 
 
 def make_siblings(
-    plan: ConvertPlan, folder: Path, manifest: Manifest, options: ConvertOptions, report: Progress
+    plan: ConvertPlan, home: FamilyFolder, manifest: Manifest, options: ConvertOptions, report: Progress
 ) -> None:
-    """Makes what is missing in `folder` and writes its manifest after each sibling.
+    """Makes what `manifest` lacks. Each sibling joins the family when it is whole; a replacement takes over as a whole.
 
     Raises DiskFullError before anything is written, QuantizeError, CheckpointError, UsageError (a foreign matrix).
     """
     source = plan.source
-    remove_partials(folder)
-    todo = [recipe for recipe in plan.recipes if not _is_finished(folder, manifest, recipe, options)]
-    _require_space(plan, folder, todo)
-    run = _Run(plan, folder, options, report)
+    todo = [recipe for recipe in plan.recipes if not _is_finished(home.path, manifest, recipe, options)]
+    _require_space(plan, home.path, todo)
+    home.begin(manifest)
+    assert home.manifest is not None
+    replaces = bool(home.manifest.variants) and not manifest.variants
+    run = _Run(plan, home, options, report, replaces)
     for recipe in [recipe for recipe in todo if _is_written(source, recipe)]:
         manifest = _write_float(run, manifest, recipe)
     quantized = [recipe for recipe in todo if not _is_written(source, recipe)]
@@ -98,9 +99,11 @@ def make_siblings(
                 manifest, matrix = _prepare_imatrix(run, manifest, base)
             for recipe in quantized:
                 manifest = _quantize(run, manifest, recipe, base, matrix)
+    if replaces:
+        manifest = home.commit(manifest)
     if options.measure:
-        measure_family(folder, manifest, options.n_threads, report)
-    _add_notes(folder, source)
+        manifest = home.commit(measure_family(home.path, manifest, options.n_threads, report))
+    _add_notes(home, manifest, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,32 +111,42 @@ class _Run:
     """What stays the same over all siblings of one run."""
 
     plan: ConvertPlan
-    folder: Path
+    home: FamilyFolder
     options: ConvertOptions
     report: Progress
+    replaces: bool
+
+    @property
+    def folder(self) -> Path:
+        return self.home.path
 
     def target(self, recipe: Recipe) -> Path:
-        return self.folder / f"{self.plan.name}-{recipe.variant}.gguf"
+        return self.home.new_file(f"{self.plan.name}-{recipe.variant}.gguf")
+
+    def keep(self, manifest: Manifest) -> Manifest:
+        """The manifest, on disk unless another family is being replaced: then all of it waits for the end."""
+        return manifest if self.replaces else self.home.commit(manifest)
 
 
 def _write_float(run: _Run, manifest: Manifest, recipe: Recipe) -> Manifest:
     assert run.plan.source.write_float is not None
     target = run.target(recipe)
     notes = run.plan.source.write_float(recipe.variant, target, partial(run.report, f"writing {recipe.variant}"))
-    return _recorded(run, manifest, recipe, None, notes)
+    return _recorded(run, manifest, recipe, target, None, notes)
 
 
 def _quantize(run: _Run, manifest: Manifest, recipe: Recipe, base: ModelCard, matrix: Path | None) -> Manifest:
     used = matrix if recipe.takes_imatrix else None
+    target = run.target(recipe)
     quantize_gguf(
         base,
-        run.target(recipe),
+        target,
         _over_base(recipe, base),
         imatrix=used,
         n_threads=run.options.n_threads,
         progress=partial(run.report, f"writing {recipe.variant}"),
     )
-    return _recorded(run, manifest, recipe, used, ())
+    return _recorded(run, manifest, recipe, target, used, ())
 
 
 def _over_base(recipe: Recipe, base: ModelCard) -> Recipe:
@@ -148,9 +161,10 @@ def _over_base(recipe: Recipe, base: ModelCard) -> Recipe:
     return Recipe(recipe.variant, choices)
 
 
-def _recorded(run: _Run, manifest: Manifest, recipe: Recipe, matrix: Path | None, notes: tuple[str, ...]) -> Manifest:
-    """The manifest with the new sibling in it, written to disk."""
-    path = run.target(recipe)
+def _recorded(
+    run: _Run, manifest: Manifest, recipe: Recipe, path: Path, matrix: Path | None, notes: tuple[str, ...]
+) -> Manifest:
+    """The manifest with the new sibling in it."""
     card = read_card(path)
     sha256 = sha256_of(path, partial(run.report, f"hashing {recipe.variant}"))
     remember_proof(run.folder, path, sha256)
@@ -172,9 +186,7 @@ def _recorded(run: _Run, manifest: Manifest, recipe: Recipe, matrix: Path | None
     )
     if not manifest.tokenizer_sha256:
         manifest = replace(manifest, tokenizer_sha256=card.vocabulary_sha256)
-    manifest = manifest.with_variant(recipe.variant, record)
-    write_manifest(run.folder, manifest)
-    return manifest
+    return run.keep(manifest.with_variant(recipe.variant, record))
 
 
 @contextmanager
@@ -189,12 +201,12 @@ def _base(run: _Run, manifest: Manifest) -> Iterator[ModelCard]:
             yield read_card(folder / manifest.variants[variant].file)
             return
     assert source.write_float is not None
-    temporary = folder / _BASE_NAME
+    temporary = run.home.new_file(_BASE_NAME)
     try:
         source.write_float("f16", temporary, partial(run.report, "writing a float base"))
         yield read_card(temporary)
     finally:
-        temporary.unlink(missing_ok=True)
+        run.home.discard(temporary)
 
 
 def _is_written(source: Source, recipe: Recipe) -> bool:
@@ -229,30 +241,35 @@ def _require_space(plan: ConvertPlan, folder: Path, todo: Sequence[Recipe]) -> N
     require_space(folder, n_bytes)
 
 
-def _add_notes(folder: Path, source: Source) -> None:
+def _add_notes(home: FamilyFolder, manifest: Manifest, source: Source) -> None:
     """What this run had to say joins what earlier runs said."""
-    manifest = read_manifest(folder)
     notes = tuple(dict.fromkeys((*manifest.notes, *source.notes)))
     if notes != manifest.notes:
-        write_manifest(folder, replace(manifest, notes=notes))
+        home.commit(replace(manifest, notes=notes))
 
 
 def _prepare_imatrix(run: _Run, manifest: Manifest, base: ModelCard) -> tuple[Manifest, Path | None]:
     """The importance matrix of this family, collected or brought along, beside its siblings; None when not wanted."""
-    options, path = run.options, run.folder / f"{manifest.name}.imatrix.gguf"
+    options, kept = run.options, manifest.imatrix
     if options.imatrix is None:
         return manifest, None
-    kept = manifest.imatrix
     if options.imatrix != "auto":
         matrix, origin = read_imatrix(Path(options.imatrix)), Path(options.imatrix).name
-    elif kept is not None and options.calibration is None and path.is_file() and sha256_of(path) == kept.sha256:
-        return manifest, path
+    elif kept is not None and options.calibration is None and _is_unchanged(run.folder, kept):
+        return manifest, run.folder / kept.file
     else:
         text, origin = read_text(options.calibration)
         names = frozenset(tensor.name for tensor in base.tensors if may_quantize(tensor))
         collecting = partial(run.report, "collecting the importance matrix")
         matrix = collect_imatrix(base.path, names, text, origin, n_threads=options.n_threads, progress=collecting)
     _, notes = usable_importances(matrix, base.tensors)
+    path = run.home.new_file(f"{manifest.name}.imatrix.gguf")
     write_imatrix(path, matrix)
     record = ImatrixRecord(path.name, sha256_of(path), origin, matrix.n_tokens)
-    return replace(manifest, imatrix=record, notes=tuple(dict.fromkeys((*manifest.notes, *notes)))), path
+    noted = replace(manifest, imatrix=record, notes=tuple(dict.fromkeys((*manifest.notes, *notes))))
+    return run.keep(noted) if noted.variants else noted, path
+
+
+def _is_unchanged(folder: Path, record: ImatrixRecord) -> bool:
+    path = folder / record.file
+    return path.is_file() and sha256_of(path) == record.sha256

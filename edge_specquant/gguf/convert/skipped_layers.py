@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...errors import UsageError
+from ...errors import FamilyError, UsageError
 from ..family.family import Family, remember_proof, sha256_of
-from ..family.manifest import engine_version, now_utc, read_manifest, write_manifest
+from ..family.manifest import engine_version, now_utc
+from ..family.ownership import FamilyFolder, require_no_link
 from ..format.atomic import only_writer
 from ..format.header import read_card
 from ..quantize.quantize import prune_gguf
@@ -41,8 +42,12 @@ def add_skipped(
     folder = family.folder
     lock = folder.with_name(f".lock-{family.name}")
     with only_writer(lock, lambda: progress("waiting for another conversion", 0, 0)):
-        manifest = read_manifest(folder)
-        target = folder / f"{manifest.name}-{SKIP}.gguf"
+        require_no_link(folder)
+        home = FamilyFolder(folder)
+        manifest = home.manifest
+        if manifest is None:
+            raise FamilyError(f"{folder} is not a family: it has no manifest; make one: edge-specquant convert SOURCE")
+        target = home.new_file(f"{manifest.name}-{SKIP}.gguf")
         progress(f"writing {SKIP}", 0, 0)
         prune_gguf(source, target, dropped)
         made = read_card(target)
@@ -61,8 +66,7 @@ def add_skipped(
             notes=(f"'{draft}' without layers {', '.join(map(str, dropped))} of {card.n_layer}: a draft, no target",),
             quality=None,
         )
-        manifest = manifest.with_variant(SKIP, record)
-        write_manifest(folder, manifest)
+        manifest = home.commit(manifest.with_variant(SKIP, record))
         if measure:
-            measure_family(folder, manifest, n_threads, progress)
+            home.commit(measure_family(folder, manifest, n_threads, progress))
     return Family.open(folder)

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from ... import config
 from ...errors import EdgeSpecQuantError, FamilyError, FileError, UsageError, VocabularyError
 from ..format.atomic import write_text_whole
 from ..format.header import ModelCard, read_card, require_same_vocabulary
-from .manifest import MANIFEST_NAME, ImatrixRecord, Manifest, QualityRecord, read_manifest
+from .manifest import MANIFEST_NAME, PROOF_NAME, ImatrixRecord, Manifest, QualityRecord, read_manifest
+from .ownership import delete_owned
 
-_PROOF_NAME = ".proof.json"
 _HASH_CHUNK_BYTES = 1 << 22
 _MAX_NAME_LENGTH = 100
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
@@ -150,22 +149,15 @@ def family_names() -> list[str]:
     )
 
 
-def remove_family(name: str) -> int:
-    """Deletes a family of the families folder; returns the bytes freed. Raises FamilyError when there is none."""
+def remove_family(name: str) -> tuple[int, list[str]]:
+    """Deletes a family's own files; returns the bytes freed and the names of what stays, because it is not ours.
+
+    Raises FamilyError when there is none, or a link in its place.
+    """
     folder = family_folder(name)
     if not (folder / MANIFEST_NAME).is_file():
         raise FamilyError(f"there is no family '{name}' (families: {', '.join(family_names()) or 'none yet'})")
-    n_bytes = sum(path.lstat().st_size for path in folder.iterdir())
-    try:
-        if (
-            folder.is_symlink()
-        ):  # somebody put the family on another disk: the link is ours to remove, its target is not
-            folder.unlink()
-        else:
-            shutil.rmtree(folder)
-    except OSError as error:
-        raise FamilyError(f"{folder} cannot be removed: {error.strerror or error}") from error
-    return n_bytes
+    return delete_owned(folder, read_manifest(folder))
 
 
 def sha256_of(path: Path, progress: HashProgress | None = None) -> str:
@@ -189,7 +181,7 @@ def remember_proof(folder: Path, path: Path, sha256: str) -> None:
     stat = path.stat()
     proofs = {**_proofs(folder), path.name: [stat.st_size, stat.st_mtime_ns, sha256]}
     with contextlib.suppress(FileError):
-        write_text_whole(folder / _PROOF_NAME, json.dumps(proofs, indent=1))
+        write_text_whole(folder / PROOF_NAME, json.dumps(proofs, indent=1))
 
 
 def _family_of_folder(folder: Path) -> Family:
@@ -280,7 +272,7 @@ def _name_vocabulary_difference(family: Family, variant: Variant, card: ModelCar
 
 def _proofs(folder: Path) -> dict[str, list[int | str]]:
     try:
-        document = json.loads((folder / _PROOF_NAME).read_text(encoding="utf-8"))
+        document = json.loads((folder / PROOF_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -17,6 +17,7 @@ from ...errors import FamilyError
 from ..format.atomic import write_text_whole
 
 MANIFEST_NAME = "manifest.json"
+PROOF_NAME = ".proof.json"
 _FORMAT = 1
 
 
@@ -76,7 +77,10 @@ class ImatrixRecord:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One family. `tokenizer_sha256` is the vocabulary fingerprint that every sibling must have."""
+    """One family. `tokenizer_sha256` is the vocabulary fingerprint that every sibling must have.
+
+    scraps: files of ours that make no part of it, announced before they were written or not yet deleted.
+    """
 
     name: str
     architecture: str
@@ -88,6 +92,7 @@ class Manifest:
     variants: dict[str, VariantRecord] = field(default_factory=dict)
     imatrix: ImatrixRecord | None = None
     notes: tuple[str, ...] = ()
+    scraps: tuple[str, ...] = ()
 
     def with_variant(self, variant: str, record: VariantRecord) -> Manifest:
         return replace(self, variants={**self.variants, variant: record})
@@ -104,7 +109,9 @@ def read_manifest(folder: Path) -> Manifest:
     except FileNotFoundError:
         raise FamilyError(f"{folder} is not a family: it has no {MANIFEST_NAME}") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FamilyError(f"{path} is damaged ({error}); convert the checkpoint again with --force") from error
+        raise FamilyError(
+            f"{path} is damaged ({error}); move the folder away, then convert the checkpoint again"
+        ) from error
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -145,6 +152,7 @@ def _manifest(document: dict[str, Any]) -> Manifest:
             "variants": variants,
             "imatrix": imatrix,
             "notes": tuple(document.get("notes", ())),
+            "scraps": tuple(_plain_name(name) for name in document.get("scraps", ())),
         }
     )
 

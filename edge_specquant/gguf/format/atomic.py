@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ...errors import DiskFullError, FileError
@@ -47,6 +48,7 @@ def written_whole(target: Path, *, in_process: bool = False) -> Iterator[Path]:
                 nameless = Path(f"/proc/self/fd/{descriptor}")
                 yield nameless
                 os.fsync(descriptor)
+                partial.unlink(missing_ok=True)  # of a killed process that had this number
                 _give_name(descriptor, partial)
         partial.replace(target)
         _sync_folder(target.parent)
@@ -59,14 +61,13 @@ def written_whole(target: Path, *, in_process: bool = False) -> Iterator[Path]:
 
 def write_text_whole(target: Path, text: str) -> None:
     """Replaces a small text file at once."""
-    with written_whole(target) as partial:
+    with written_whole(target, in_process=True) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
-def remove_partials(folder: Path) -> None:
-    """Removes what a killed writer left. Only the holder of the folder's lock may call this."""
-    for partial in folder.glob(f".*{_PARTIAL_SUFFIX}"):
-        partial.unlink(missing_ok=True)
+def partial_pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Matches the temporary names under which these files are written, whichever process did it."""
+    return re.compile(rf"\.({'|'.join(map(re.escape, names))})\.[0-9]+{re.escape(_PARTIAL_SUFFIX)}")
 
 
 def require_space(folder: Path, n_bytes: int) -> None:

@@ -128,6 +128,8 @@ def test_remove_deletes_the_folder_and_only_known_families(family: Family, tmp_p
     with pytest.raises(FamilyError, match="no family 'other'"):
         remove_family("other")
     write_tiny_llama(tmp_path / "keep.gguf")
-    assert remove_family("tiny") > 0
+    n_bytes, left = remove_family("tiny")
+    assert n_bytes > 0
+    assert left == []
     assert not family.folder.exists()
     assert family_names() == []
