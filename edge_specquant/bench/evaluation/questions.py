@@ -66,7 +66,7 @@ def load_questions(kind: str, source: str | None = None, limit: int | None = Non
 
 def _records(kind: str, source: str | None) -> Iterator[Mapping[str, Any]]:
     if source is None:
-        with resources.as_file(resources.files(__package__) / "data" / f"{kind}.jsonl") as path:
+        with resources.as_file(resources.files("edge_specquant") / "bench" / "data" / f"{kind}.jsonl") as path:
             yield from (record for _, record in read_objects(path))
     elif source == "hub" or source.startswith("hub:"):
         yield from _read_file(_download(kind, source))

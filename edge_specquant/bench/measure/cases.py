@@ -50,7 +50,7 @@ def long_case(vocab: Vocab, n_tokens: int = 1500, max_tokens: int = 16) -> Case:
 
 
 def _shipped() -> Iterator[Case]:
-    with resources.as_file(resources.files(__package__) / "data" / "cases.jsonl") as path:
+    with resources.as_file(resources.files("edge_specquant") / "bench" / "data" / "cases.jsonl") as path:
         yield from _read(path)
 
 
