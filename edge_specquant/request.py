@@ -11,6 +11,7 @@ from .params import SamplingParams, SpeculationParams
 
 MAX_LOGPROBS = 20
 ON_FULL = ("stop", "shift")
+THINK = ("auto", "on", "off")
 TEMPLATE_OWN = frozenset({"messages", "tools", "reply_ids", "bos_token", "eos_token"})
 
 
@@ -31,6 +32,9 @@ class Request:
     variables of the chat template, by the names that transformers' apply_chat_template takes (enable_thinking,
     documents, add_generation_prompt, continue_final_message ...). A last message of role assistant is continued, not
     answered; prefill adds one with this text.
+    think: whether a model that thinks does so, "on", "off" or "auto" (its own way); think_budget: tokens after which
+    its thought is closed and the answer begins; reasoning_effort: a level its template knows ("none" is off). Stop
+    texts, grammars and schemas bind the answer alone.
     earlier_reply: ids of another sibling's reply to the same prompt (a redo); it is verified like one long draft, kept
     as far as the target agrees (its tokens have the origin "agreed"), and gone on with from there.
     """
@@ -57,6 +61,9 @@ class Request:
     tools: Sequence[Mapping[str, Any]] = ()
     template_args: Mapping[str, Any] = field(default_factory=dict)
     prefill: str | None = None
+    think: str = "auto"
+    think_budget: int | None = None
+    reasoning_effort: str | None = None
     earlier_reply: Sequence[int] = ()
     sampling: SamplingParams = field(default_factory=SamplingParams)
     speculation: SpeculationParams = field(default_factory=SpeculationParams)
@@ -82,6 +89,10 @@ class Request:
             n = getattr(self, name)
             if n is not None and not 0 <= n <= MAX_LOGPROBS:
                 raise UsageError(f"{name} is {n}; it must be between 0 and {MAX_LOGPROBS}")
+        if self.think not in THINK:
+            raise UsageError(f"think is '{self.think}'; it must be one of {', '.join(THINK)}")
+        if self.think_budget is not None and self.think_budget < 0:
+            raise UsageError(f"think_budget is {self.think_budget}; it must be 0 or more")
         if self.on_full not in ON_FULL:
             raise UsageError(f"on_full is '{self.on_full}'; it must be one of {', '.join(ON_FULL)}")
 

@@ -17,7 +17,7 @@ import numpy as np
 from patience import PATIENCE_S
 
 from edge_specquant.gguf.family.family import Family, Variant
-from edge_specquant.native.fake import N_BYTES, FakeContext, FakeModel, NextLogits, one_hot
+from edge_specquant.native.fake import N_BYTES, FakeContext, FakeModel, FakeVocab, NextLogits, one_hot
 from edge_specquant.native.protocol import ContextParams, Model
 from edge_specquant.runtime import EngineOptions, Runtime
 from edge_specquant.runtime.local import LocalEngine
@@ -66,6 +66,7 @@ class Rig:
     name: str = "fake"
     n_parallel: int = 1
     before_decode: Callable[[], None] | None = None
+    vocab: FakeVocab = field(default_factory=FakeVocab)
     models: list[FakeModel] = field(default_factory=list)
 
     def runtime(self) -> Runtime:
@@ -89,7 +90,7 @@ class Rig:
                 made.before_decode = rig._before
                 return made
 
-        model = Model(self.next_logits, chat_template=self.chat_template)
+        model = Model(self.next_logits, chat_template=self.chat_template, vocab=self.vocab)
         self.models.append(model)
         return model
 

@@ -48,6 +48,7 @@ STEPS = {
         {"stats"},
         {"events"},
         {"control", "prompts"},
+        {"thoughts"},
         {"drafters"},
         {"verify"},
         {"stream"},

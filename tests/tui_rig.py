@@ -19,7 +19,7 @@ from patience import PATIENCE_S
 from textual.pilot import Pilot
 
 from edge_specquant.gguf.family.family import Family, Variant
-from edge_specquant.native.fake import N_BYTES, FakeContext, FakeModel, NextLogits, one_hot
+from edge_specquant.native.fake import N_BYTES, FakeContext, FakeModel, FakeVocab, NextLogits, one_hot
 from edge_specquant.native.protocol import ContextParams, Model
 from edge_specquant.params import SamplingParams, SpeculationParams
 from edge_specquant.runtime import EngineOptions, Runtime
@@ -80,6 +80,7 @@ class Rig:
     store: Store = field(default_factory=Store.in_memory)
     folder: Path | None = None
     notifications: bool = False
+    vocab: FakeVocab = field(default_factory=FakeVocab)
 
     def runtime(self, *_: object) -> Runtime:
         """A runtime over the fakes."""
@@ -88,7 +89,7 @@ class Rig:
         options = EngineOptions(n_ctx=self.n_ctx)
 
         def open_variant(name: str, _: Any) -> Model:
-            return SlowModel(self.models[name], pause_s=self.pause_s)
+            return SlowModel(self.models[name], pause_s=self.pause_s, vocab=self.vocab)
 
         return Runtime(family, options, LocalEngine(family, options, open_variant))
 

@@ -53,6 +53,8 @@ class ChatSettings:
     n_draft: int | None = _setting(None, "draft tokens a round; none lets the controller decide")
     controller: str = _setting("goodput", "who decides the draft length")
     accept: str = _setting("match", "how drafts are judged", choices=("match", "rejection"))
+    think: str = _setting("auto", "whether a model thinks before it answers", choices=("auto", "on", "off"))
+    think_budget: int | None = _setting(None, "tokens after which a thought is closed; none is no limit")
     strict: bool = _setting(False, "decode only at widths that compute the same bits")
 
 

@@ -35,7 +35,9 @@ class PromptToken:
 class TokenEvent:
     """One token of a reply, or its end.
 
-    text may be empty while a character or a possible stop string is incomplete; the texts joined are the reply.
+    text may be empty while a character or a possible stop string is incomplete; the texts joined are the answer, those
+    of `thought` what the model thought before it. part says which of the two the token belongs to, "thought" or
+    "answer"; markers and white space between them count as thought.
     The last event has no token: finish_reason is "stop", "length", "cancelled" or "interrupted", and stats is set
     (None when the engine died). note is a sentence for the user: what went wrong, or what the reply had to do without.
     route is the router's record on the last event, where a policy was asked for. prompt: the scored tokens of the
@@ -55,3 +57,5 @@ class TokenEvent:
     prompt: tuple[PromptToken, ...] | None = None
     end_token: int | None = None
     n_draft: int | None = None
+    part: str = "answer"
+    thought: str = ""

@@ -157,7 +157,7 @@ class TokenSampler:
 
     def fork(self) -> TokenSampler:
         """A copy for a drafter to advance over tokens that may be rejected."""
-        copy = object.__new__(TokenSampler)
+        copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._window = self._window.fork()
         if self._chain.has_state:

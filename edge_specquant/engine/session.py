@@ -37,6 +37,8 @@ from .prompts.shorten import Shorten
 from .sampling import TokenSampler
 from .stream import FORGETS, Job, stream
 from .structured.form import Form
+from .thoughts.parts import Parts
+from .thoughts.sampler import ThoughtSampler
 
 DEFAULT_N_DRAFT = 3
 ENTROPY_LONGEST = 16
@@ -69,6 +71,7 @@ class ReplyPlan:
     n_logprobs: int | None = None
     n_prompt_logprobs: int | None = None
     shorten: Shorten | None = None
+    parts: Parts | None = None
 
 
 CurvesOf = Callable[[str], "tuple[Curve, Curve] | None"]
@@ -147,7 +150,10 @@ class Session:
         costs.begin_round()
         widest = target.context.max_rows - 1
         controller = self._controller(plan, costs, widest)
-        sampler = TokenSampler(
+        if plan.parts is not None and plan.form is not None:
+            plan.parts.bind()
+        make = TokenSampler if plan.parts is None else partial(ThoughtSampler, parts=plan.parts)
+        sampler = make(
             plan.sampling,
             target.context.n_vocab,
             constraint=self._constraint(plan, model),
@@ -176,6 +182,7 @@ class Session:
             shorten=plan.shorten,
             note=note,
             history=history,
+            parts=plan.parts,
             on_round=self._traces.recorder(plan.target, self._n_bytes) if self._traces else None,
         )
         if plan.speculation.pad and costs.is_calibrated and target.context.can_truncate:
@@ -302,7 +309,7 @@ class Session:
         if not target.can_undo:
             self.notices.append(f"no draft: the memory of {plan.target} can neither drop rejected tokens nor be saved")
             return []
-        made: list[Drafter] = [GrammarDrafter(sampler)] if sampler.constraint is not None else []
+        made: list[Drafter] = [GrammarDrafter(sampler)] if plan.form is not None else []
         for name in plan.draft.split("+"):
             if name == LOOKUP:
                 made.append(LookupDrafter())

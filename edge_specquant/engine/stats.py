@@ -41,7 +41,7 @@ class SpeculationStats:
     decode_s: all of the loop's time after the first token, but not the reader's between two tokens. Of it, target_s and
     drafter_s were spent in the engine's forwards, sampling_s in samplers and the acceptance of drafts; the rest is
     ours. draft_s and verify_s: whole halves of the rounds. drafted_by: draft tokens by who proposed them; origins:
-    tokens of the reply by who wrote them.
+    tokens of the reply by who wrote them. n_thought: of the generated tokens, those before the answer.
     """
 
     n_prompt: int
@@ -64,6 +64,7 @@ class SpeculationStats:
     drafter_s: float = 0.0
     sampling_s: float = 0.0
     drafted_by: dict[str, int] = field(default_factory=dict)
+    n_thought: int = 0
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -113,6 +114,7 @@ class StatsBuilder:
     target_s: float = 0.0
     drafter_s: float = 0.0
     sampling_s: float = 0.0
+    n_thought: int = 0
     origins: Counter[str] = field(default_factory=Counter)
     drafted_by: Counter[str] = field(default_factory=Counter)
     _tried: Counter[int] = field(default_factory=Counter)
@@ -153,4 +155,5 @@ class StatsBuilder:
             drafter_s=self.drafter_s,
             sampling_s=self.sampling_s,
             drafted_by=dict(self.drafted_by),
+            n_thought=self.n_thought,
         )

@@ -20,7 +20,8 @@ from .prompts.prompt_scores import score_prompt
 from .prompts.shorten import Shorten
 from .sampling import TokenSampler
 from .stats import RoundRecord, StatsBuilder
-from .text import TextStream
+from .thoughts.parts import Parts
+from .thoughts.text import PartedText
 from .verify import Verdict, verify
 
 _ENDLESS = 1 << 40
@@ -37,6 +38,7 @@ class Job:
     n_prompt_logprobs: the prompt's tokens are scored, with so many alternatives each; its cells are made anew.
     shorten: asked when the context is full; the reply goes on after what it keeps. None, or an answer of None, stops.
     note: a sentence for the user, on the first token.
+    parts: where the reply begins, for a model that thinks; None is an answer and nothing else.
     """
 
     prompt: Sequence[int]
@@ -55,6 +57,7 @@ class Job:
     shorten: Shorten | None = None
     note: str | None = None
     on_round: Callable[[RoundRecord], None] | None = None
+    parts: Parts | None = None
     history: list[int] = field(default_factory=list)
 
 
@@ -93,7 +96,7 @@ class _Run:
         if job.shorten is None:
             self.left = min(self.left, room)
         self.position = self.n_prompt = len(job.prompt)
-        self.text = TextStream(job.stops)
+        self.text = PartedText(job.vocab, job.stops, job.parts)
         self.stats = StatsBuilder(n_prompt=len(job.prompt))
         self.started = self.resumed = time.perf_counter()
         self.scored: tuple[PromptToken, ...] | None = None
@@ -140,8 +143,10 @@ class _Run:
     def last_event(self, finish_reason: str) -> TokenEvent:
         self.stats.n_draft_reason = self.job.controller.reason
         self.stats.speedup_estimate = self.job.controller.speedup_estimate
+        self.stats.n_thought = self.text.n_thought
         self._pause()
-        return TokenEvent(self.text.flush(), finish_reason=finish_reason, stats=self.stats.build())
+        rest = self.text.flush()
+        return TokenEvent(rest.text, finish_reason=finish_reason, stats=self.stats.build(), thought=rest.thought)
 
     def _pause(self) -> None:
         """The reader has its turn: what passed since its last one was the loop's."""
@@ -245,7 +250,9 @@ class _Run:
         if self.stats.ttft_s is None:
             self.stats.ttft_s = time.perf_counter() - self.started
             self.resumed = time.perf_counter()
-        text = self.text.feed(self.job.vocab.piece(token))
+        part, thought, text = self.text.feed(token)
         self._pause()
         note, self.note = self.note, None
-        return TokenEvent(text, token, origin, note=note, logprobs=logprobs, n_draft=n_draft)
+        return TokenEvent(
+            text, token, origin, note=note, logprobs=logprobs, n_draft=n_draft, part=part, thought=thought
+        )

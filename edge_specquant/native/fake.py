@@ -6,6 +6,7 @@ native context refuses, and can be told to fail, so that every edge of the loop 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -21,43 +22,46 @@ N_BYTES = 256
 
 
 class FakeVocab:
-    """Byte tokens 0..255, then control tokens; EOS is the first of them."""
+    """Byte tokens 0..255, then EOS, BOS and the tags: control tokens if they look like <|this|>, else user-defined."""
 
-    def __init__(self, n_control: int = 4) -> None:
-        self.n_tokens = N_BYTES + n_control
+    def __init__(self, n_control: int = 4, tags: Sequence[str] = ()) -> None:
+        self.n_tokens = N_BYTES + max(n_control, 2 + len(tags))
         self.eos: int | None = N_BYTES
         self.bos: int | None = N_BYTES + 1
         self.add_bos = False
         self.eog_tokens = frozenset({N_BYTES})
         self.special_tokens = {"eos_token": N_BYTES, "bos_token": N_BYTES + 1}
-        self.markers: tuple[Marker, ...] = (Marker("<eos>", N_BYTES), Marker("<bos>", N_BYTES + 1))
+        self.markers: tuple[Marker, ...] = (
+            Marker("<eos>", N_BYTES),
+            Marker("<bos>", N_BYTES + 1),
+            *(Marker(tag, N_BYTES + 2 + i, tag.startswith("<|")) for i, tag in enumerate(tags)),
+        )
 
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
-        """One token a byte; '<eos>' and '<bos>' become control ids only if parse_special."""
-        if not parse_special:
-            return list(text.encode("utf-8", "replace"))
+        """One token a byte; markers become their ids only if parse_special."""
+        ids = {marker.text: marker.token for marker in self.markers} if parse_special else {}
+        pattern = "|".join(re.escape(marker) for marker in ids) or "(?!)"
         out: list[int] = []
-        for i, part in enumerate(text.split("<eos>")):
-            out += [N_BYTES] if i else []
-            for j, inner in enumerate(part.split("<bos>")):
-                out += [N_BYTES + 1] if j else []
-                out += list(inner.encode("utf-8", "replace"))
+        for part in re.split(f"({pattern})", text):
+            out += [ids[part]] if part in ids else part.encode("utf-8", "replace")
         return out
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The byte itself; control tokens are empty unless special."""
         if token < N_BYTES:
             return bytes([token])
+        if self.is_control(token) and not special:
+            return b""
         names = {marker.token: marker.text for marker in self.markers}
-        return names.get(token, f"<control{token}>").encode() if special else b""
+        return names.get(token, f"<control{token}>").encode()
 
     def is_eog(self, token: int) -> bool:
         """True for EOS."""
         return token in self.eog_tokens
 
     def is_control(self, token: int) -> bool:
-        """True past the bytes."""
-        return token >= N_BYTES
+        """True past the bytes, but for user-defined tags."""
+        return token >= N_BYTES and all(marker.is_control for marker in self.markers if marker.token == token)
 
 
 @dataclass(slots=True)

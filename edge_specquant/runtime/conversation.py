@@ -14,12 +14,15 @@ from ..errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """role is "user" or "assistant". finish_reason says how a reply ended (None: a user's message)."""
+    """role is "user" or "assistant". finish_reason says how a reply ended (None: a user's message). thought is what the
+    model thought before the text; token_ids are the text's.
+    """
 
     role: str
     text: str
     token_ids: tuple[int, ...] = ()
     finish_reason: str | None = None
+    thought: str = ""
 
 
 @dataclass(slots=True)
@@ -38,7 +41,8 @@ class Conversation:
             if role == "system" and not made.messages and made.system is None:
                 made.system = text
             else:
-                made.messages.append(ChatMessage(role, text, tuple(message.get("token_ids", ()))))
+                ids, thought = tuple(message.get("token_ids", ())), str(message.get("reasoning_content") or "")
+                made.messages.append(ChatMessage(role, text, ids, thought=thought))
         return made
 
     def say(self, text: str) -> None:
@@ -71,6 +75,8 @@ class Conversation:
                 merged[-1] = {"role": message.role, "content": f"{merged[-1]['content']}\n\n{message.text}"}
                 continue
             merged.append({"role": message.role, "content": message.text})
+            if message.thought:
+                merged[-1]["reasoning_content"] = message.thought
             if message.token_ids:
                 merged[-1]["token_ids"] = message.token_ids
         return merged

@@ -19,6 +19,7 @@ from .conversation import ChatMessage, Conversation
 from .logs import ENGINE_LOG, FRONT_END_LOG, log_here
 from .options import EngineOptions, OnPrefill
 from .reply import Reply
+from .serving.parted import Parted
 from .status import Status
 
 DEMO = "demo"
@@ -187,25 +188,22 @@ def _open_family(name: str, progress: Progress | None) -> Family:
 
 def _recorded(conversation: Conversation, reply: Reply) -> Generator[TokenEvent, None, None]:
     """Passes events on and puts the reply into the conversation when it ends, however it ends."""
-    texts: list[str] = []
-    ids: list[int] = []
+    said = Parted()
     finish_reason = "cancelled"  # closed early
     try:
         with reply:
             for event in reply:
-                texts.append(event.text)
-                if event.token_id is not None:
-                    ids.append(event.token_id)
+                said.take(event)
                 if event.finish_reason:
                     finish_reason = event.finish_reason
-                    _append(conversation, texts, ids, finish_reason)
+                    _append(conversation, said, finish_reason)
                 yield event
     finally:
         if finish_reason == "cancelled":
-            _append(conversation, texts, ids, finish_reason)
+            _append(conversation, said, finish_reason)
 
 
-def _append(conversation: Conversation, texts: list[str], ids: list[int], finish_reason: str) -> None:
-    text = "".join(texts)
-    if text and (not conversation.messages or conversation.messages[-1].role != "assistant"):
-        conversation.messages.append(ChatMessage("assistant", text, tuple(ids), finish_reason))
+def _append(conversation: Conversation, said: Parted, finish_reason: str) -> None:
+    if said.text and (not conversation.messages or conversation.messages[-1].role != "assistant"):
+        made = ChatMessage("assistant", said.text, tuple(said.answer_ids), finish_reason, said.thought)
+        conversation.messages.append(made)

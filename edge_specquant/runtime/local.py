@@ -23,6 +23,7 @@ from ..engine.events import TokenEvent
 from ..engine.prompts.shorten import Shorten
 from ..engine.session import ReplyPlan, Session
 from ..engine.structured.form import form_of
+from ..engine.thoughts.parts import Parts
 from ..errors import EngineError
 from ..gguf.family.family import Family
 from ..native.protocol import Model, Progress
@@ -37,6 +38,7 @@ from .models.under_plan import MakePlan, Planned, planner_of, wished_draft
 from .models.variants import Variants
 from .options import EngineOptions, OnPrefill
 from .reply import Events, Reply
+from .serving.parted import Parted
 from .serving.prompts import Prompts
 from .serving.routed import Routed
 from .serving.slots import Slot, Slots
@@ -167,17 +169,15 @@ class LocalEngine:
         with self._planning:
             request, decision = self._routed.decide(request, self._count_tokens, self.family.variants)
             plan = self._plan(request, on_prefill)
+            unmet = () if request.prompt_tokens else tuple(self._prompts.notices)
         slot = self._enter(place, plan)
         news = self._make_room(slot, plan)
-        ids: list[int] = []
-        texts: list[str] = []
+        said = Parted()
         try:
-            if news:
-                yield TokenEvent("", note=news)
+            for told in (*([news] if news else []), *unmet):
+                yield TokenEvent("", note=told)
             for event in slot.session.reply(plan):
-                texts.append(event.text)
-                if event.token_id is not None:
-                    ids.append(event.token_id)
+                said.take(event)
                 if event.finish_reason and decision is not None:
                     event = self._routed.finish(event, decision)
                 if event.finish_reason:
@@ -187,8 +187,8 @@ class LocalEngine:
             routed = [self._routed.notice] if self._routed.notice else []
             if not plan.draft_is_wish and (refusal := self.planned.refusal(plan.target)):
                 routed.append(refusal)
-            self.notices = [*self.planned.notices, *slot.session.notices, *routed]
-            self._remember(plan, "".join(texts), ids)
+            self.notices = [*self.planned.notices, *slot.session.notices, *routed, *unmet]
+            self._remember(plan, said)
 
     def _enter(self, place: Place, plan: ReplyPlan) -> Slot:
         with self._switching:
@@ -233,12 +233,14 @@ class LocalEngine:
                 slot.is_busy = False
         self._line.leave(place)
 
-    def _remember(self, plan: ReplyPlan, text: str, ids: list[int]) -> None:
-        for resident in self._slots.held() if ids else ():
+    def _remember(self, plan: ReplyPlan, said: Parted) -> None:
+        for resident in self._slots.held() if said.token_ids else ():
             if resident.name == plan.target:
-                self._prompts.replies.remember(text, ids, resident.model.vocab)
+                replies, vocab = self._prompts.replies, resident.model.vocab
+                replies.remember(said.text, said.answer_ids, vocab)
+                replies.remember(said.thought, said.thought_ids, vocab, "reasoning_content")
         if self.options.log_prompts:
-            logger.info("reply %r", text)
+            logger.info("reply %r", said.text)
 
     def _cancel(self, place: Place) -> None:
         self._line.cancel(place)
@@ -250,8 +252,10 @@ class LocalEngine:
     def _plan(self, request: Request, on_prefill: OnPrefill | None) -> ReplyPlan:
         target, draft = self.siblings(request)
         self.planned.follow(target, wished_draft(request.speculation.draft))
+        prompt, parts = self._prompt(request)
         return ReplyPlan(
-            prompt=self._tokens(request),
+            prompt=prompt,
+            parts=parts,
             target=target,
             draft=draft,
             sampling=request.sampling,
@@ -275,10 +279,13 @@ class LocalEngine:
         held = self._slots.held()
         return len(held[0].model.vocab.tokenize(text)) if held else 1 + len(text.encode("utf-8", "replace")) // 4
 
-    def _tokens(self, request: Request) -> list[int]:
+    def _prompt(self, request: Request) -> tuple[list[int], Parts | None]:
         if request.prompt_tokens:
-            return list(request.prompt_tokens)
-        return self._prompts.tokens(request, self._vocabulary_of(request))
+            return list(request.prompt_tokens), None
+        return self._prompts.prepare(request, self._vocabulary_of(request))
+
+    def _tokens(self, request: Request) -> list[int]:
+        return self._prompt(request)[0]
 
     def _shortener(self, request: Request) -> Shorten:
         return self._prompts.shortener(request, self._vocabulary_of(request))

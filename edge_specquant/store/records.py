@@ -39,7 +39,9 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of the tree. `record` holds how it was made: siblings, route, statistics."""
+    """One message of the tree. `record` holds how it was made: siblings, route, statistics. `thought` is what the model
+    thought before it wrote the text.
+    """
 
     id: int
     conversation_id: int
@@ -49,6 +51,7 @@ class Message:
     status: str
     record: Mapping[str, object]
     created_at: float
+    thought: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,18 +212,22 @@ class Store:
 
     # Search and copies
 
-    def search(self, query: str, *, limit: int = 50) -> list[Hit]:
-        """Titles, then messages newest first, that hold every word of the query. Any query is allowed."""
+    def search(self, query: str, *, limit: int = 50, thoughts: bool = False) -> list[Hit]:
+        """Titles, then messages newest first, that hold every word of the query. Any query is allowed.
+
+        thoughts: what models thought is looked through as well.
+        """
         terms = search.terms_of(query)
         if not terms:
             return []
         self._catch_up_index()
         titles = self._read(lambda c: [conversations.get(c, n) for n in search.find_titles(c, terms, limit)])
         hits = [Hit(found, None, search.excerpt(found.title, terms)) for found in titles]
-        found = self._read(lambda c: [tree.message(c, n) for n in search.find_messages(c, terms, limit)])
+        found = self._read(lambda c: [tree.message(c, n) for n in search.find_messages(c, terms, limit, thoughts)])
         for message in found[: limit - len(hits)]:
             conversation = self.conversation(message.conversation_id)
-            hits.append(Hit(conversation, message, search.excerpt(message.text, terms)))
+            said = f"{message.thought}\n{message.text}" if thoughts else message.text
+            hits.append(Hit(conversation, message, search.excerpt(said, terms)))
         return hits
 
     def copy(self, conversation_id: int) -> ConversationCopy:
@@ -259,7 +263,7 @@ class Store:
     def _insert_beside(self, message_id: int, text: str, status: str, record: Mapping[str, object] | None) -> Message:
         def operation(c: sqlite3.Connection) -> Message:
             of = tree.message(c, message_id)
-            new = replace(of, text=clean_text(text), status=status, record=record or {}, created_at=now)
+            new = replace(of, text=clean_text(text), thought="", status=status, record=record or {}, created_at=now)
             return tree.message(c, tree.insert(c, new, own_mark() if status == "streaming" else None))
 
         now = self._clock()
@@ -268,8 +272,8 @@ class Store:
     def _writer(self, message: Message) -> MessageWriter:
         return MessageWriter(
             message.id,
-            lambda number, text: self._write(lambda c: answers.append(c, number, text)),
-            lambda number, text, status, record: self._write(lambda c: answers.finish(c, number, text, status, record)),
+            lambda *pieces: self._write(lambda c: answers.append(c, *pieces)),
+            lambda *pieces: self._write(lambda c: answers.finish(c, *pieces)),
             self._flusher,
         )
 

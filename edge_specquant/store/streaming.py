@@ -15,10 +15,12 @@ from ..errors import StoreError, UsageError
 FLUSH_INTERVAL_S = 0.25
 """A killed process loses what came after the last flush; half of the half second promised, the rest is for the disk."""
 
-Append = Callable[[int, str], None]
-"""Adds text to a message that is being written: (message id, text)."""
-Finish = Callable[[int, str, str, Mapping[str, object]], None]
-"""Adds the last text, then sets the status and the record: (message id, text, status, record)."""
+Append = Callable[[int, str, str], None]
+"""Adds to a message that is being written: (message id, text, thought)."""
+Finish = Callable[[int, str, str, str, Mapping[str, object]], None]
+"""Adds the last, then sets the status and the record: (message id, text, thought, status, record)."""
+Pieces = tuple[str, str]
+"""Text and thought."""
 
 
 class MessageWriter:
@@ -27,29 +29,29 @@ class MessageWriter:
     def __init__(self, message_id: int, append: Append, finish: Finish, flusher: Flusher) -> None:
         self.message_id = message_id
         self._append, self._finish, self._flusher = append, finish, flusher
-        self._waiting: list[str] = []
+        self._waiting: list[Pieces] = []
         self._buffer_lock = threading.Lock()
         self._disk_lock = threading.Lock()  # keeps the flushes in order
         self._ended = False
         flusher.add(self)
 
-    def append(self, text: str) -> None:
-        """Adds text at the end; it reaches the file within a quarter of a second."""
+    def append(self, text: str, thought: str = "") -> None:
+        """Adds text at the end, or to the thought kept beside it; it reaches the file within a quarter of a second."""
         with self._buffer_lock:
             if self._ended:
                 raise UsageError(f"message {self.message_id} is finished; nothing can be added")
-            self._waiting.append(text)
+            self._waiting.append((text, thought))
 
     def flush(self) -> None:
         """Writes what has gathered. On StoreError (another process holds the file) it is kept for the next time."""
         with self._disk_lock:
-            text = self._take()
-            if not text:
+            pieces = self._take()
+            if not any(pieces):
                 return
             try:
-                self._append(self.message_id, text)
+                self._append(self.message_id, *pieces)
             except StoreError:
-                self._put_back(text)
+                self._put_back(pieces)
                 raise
 
     def finish(self, record: Mapping[str, object] | None = None, *, status: str = "complete") -> None:
@@ -60,11 +62,11 @@ class MessageWriter:
             self._ended = True
         self._flusher.remove(self)
         with self._disk_lock:
-            text = self._take()
+            pieces = self._take()
             try:
-                self._finish(self.message_id, text, status, record or {})
+                self._finish(self.message_id, *pieces, status, record or {})
             except BaseException:
-                self._put_back(text)
+                self._put_back(pieces)
                 with self._buffer_lock:
                     self._ended = False
                 self._flusher.add(self)
@@ -83,15 +85,15 @@ class MessageWriter:
         else:
             self.finish({"error": str(error)}, status="error")
 
-    def _take(self) -> str:
+    def _take(self) -> Pieces:
         with self._buffer_lock:
-            text = "".join(self._waiting)
+            text, thought = ("".join(piece[i] for piece in self._waiting) for i in (0, 1))
             self._waiting.clear()
-        return text
+        return text, thought
 
-    def _put_back(self, text: str) -> None:
+    def _put_back(self, pieces: Pieces) -> None:
         with self._buffer_lock:
-            self._waiting.insert(0, text)
+            self._waiting.insert(0, pieces)
 
 
 class Flusher:

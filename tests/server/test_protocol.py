@@ -141,6 +141,7 @@ def test_several_prompts_and_choices_are_numbered_prompt_by_prompt(alphabet: Ser
         "completion_tokens": 18,
         "total_tokens": 24,
         "prompt_tokens_details": answer["usage"]["prompt_tokens_details"],
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
     chunks = alphabet.chunks(TEXT, fields)
     for index, whole in enumerate(texts):

@@ -13,7 +13,7 @@ from ...config import load_settings
 from ...config.settings import KV_TYPES
 from ...errors import GrammarError, UsageError
 from ...params import ACCEPT_RULES, CONTROLLERS, MAX_DRAFT, SamplingParams, SpeculationParams
-from ...request import MAX_LOGPROBS, ON_FULL
+from ...request import MAX_LOGPROBS, ON_FULL, THINK
 
 if TYPE_CHECKING:
     from ...config.settings import Settings
@@ -54,6 +54,8 @@ _SAMPLING_FLAGS = (
     click.option("--lark", type=click.Path(path_type=Path), metavar="FILE", help="Lark grammar the reply must follow."),
     click.option("--grammar", type=click.Path(path_type=Path), metavar="FILE", help="GBNF the reply must follow."),
     click.option("--logprobs", type=click.IntRange(0, MAX_LOGPROBS), metavar="N", help="Log-probabilities, top N."),
+    click.option("--think", type=click.Choice(THINK), help="Whether a model that thinks does so (auto: its own way)."),
+    click.option("--think-budget", type=click.IntRange(0), metavar="N", help="Close the thought after N tokens."),
     click.option("--on-full", type=click.Choice(ON_FULL), default="stop", help="When the context is full."),
     click.option(
         "--template-arg", multiple=True, metavar="NAME=VALUE", help="A variable of the chat template; JSON or text."
@@ -104,7 +106,7 @@ def take_speculation(flags: dict[str, Any]) -> SpeculationParams:
 def take_request_fields(flags: dict[str, Any]) -> dict[str, Any]:
     """Removes every generation flag; gives the fields of a Request. Raises UsageError, SettingsError, GrammarError."""
     sampling, speculation = take_sampling(flags), take_speculation(flags)
-    chat = _settings(flags, "chat", ("target", "max_tokens", "policy")).chat
+    chat = _settings(flags, "chat", ("target", "max_tokens", "policy", "think", "think_budget")).chat
     grammar, lark, schema = flags.pop("grammar"), flags.pop("lark"), flags.pop("schema")
     return {
         "sampling": sampling,
@@ -112,6 +114,8 @@ def take_request_fields(flags: dict[str, Any]) -> dict[str, Any]:
         "target": chat.target,
         "policy": chat.policy,
         "max_tokens": chat.max_tokens,
+        "think": chat.think,
+        "think_budget": chat.think_budget,
         "min_tokens": flags.pop("min_tokens"),
         "stop": tuple(flags.pop("stop")),
         "grammar": None if grammar is None else _read(grammar),

@@ -85,16 +85,19 @@ class PlainChat:
         from ...tui.answers.reply import Reply
         from .reply import events, stats_line
         from .text import shown
+        from .thoughts import Thoughts
 
         request = self._dialogue.request(writer.message_id, continued)
         reply = Reply(ticket=writer.message_id, started=0.0)
+        thoughts = Thoughts(hidden=False)
         if continued is not None:
-            reply.begin_with(continued.text, continued.record)
-            writer.append(continued.text)
+            reply.begin_with(continued)
+            writer.append(continued.text, continued.thought)
             click.echo(shown(continued.text), nl=False)
         for event in events(self._runtime, request):
             reply.take([event], 0.0)
-            writer.append(event.text)
+            writer.append(event.text, event.thought)
+            thoughts.show(event)
             click.echo(shown(event.text), nl=False)
             sys.stdout.flush()
             if event.note:

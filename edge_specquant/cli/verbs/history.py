@@ -69,12 +69,13 @@ def show(conversation: int, as_json: bool) -> None:
 
 @command.command()
 @click.argument("words", nargs=-1, required=True)
+@click.option("--thoughts", is_flag=True, help="Also in what models thought.")
 @_limit_flag
 @_json_flag
-def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
+def search(words: tuple[str, ...], thoughts: bool, limit: int, as_json: bool) -> None:
     """Titles and messages that hold all WORDS, in any case; quotes make a phrase."""
     with _opened() as store:
-        hits = store.search(" ".join(words), limit=limit)
+        hits = store.search(" ".join(words), limit=limit, thoughts=thoughts)
     if as_json:
         found = [
             {
@@ -101,11 +102,15 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
     "-o", "--output", type=click.Path(path_type=Path), help="A file, .md or .json; standard output otherwise."
 )
 @click.option("--format", "form", type=click.Choice(["md", "json"]), help="md: branch on show; json: everything.")
+@click.option("--thoughts", is_flag=True, help="With what models thought.")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-def export(conversations: tuple[int, ...], take_all: bool, output: Path | None, form: str | None, force: bool) -> None:
+def export(
+    conversations: tuple[int, ...], take_all: bool, output: Path | None, form: str | None, thoughts: bool, force: bool
+) -> None:
     """Write CONVERSATIONS as Markdown (one, to read) or JSON (any number, with all branches and records)."""
     from ...errors import FileError, UsageError
     from ...gguf.format.atomic import written_whole
+    from ...store.rows.copies import without_thoughts
 
     by_name = {".md": "md", ".markdown": "md", ".json": "json"}.get(output.suffix.lower()) if output else None
     form = form or by_name or ("json" if take_all or len(conversations) != 1 else "md")
@@ -115,7 +120,8 @@ def export(conversations: tuple[int, ...], take_all: bool, output: Path | None, 
         raise FileError(f"{output} exists; name another file or add --force")
     with _opened() as store:
         numbers = [c.id for c in store.conversations()] if take_all else conversations
-        text = _as_file([store.copy(number) for number in numbers], form)
+        copies = [store.copy(number) for number in numbers]
+        text = _as_file(copies if thoughts else [without_thoughts(copy) for copy in copies], form)
     if output is None:
         _print_file(text)
         return

@@ -23,12 +23,20 @@ if TYPE_CHECKING:
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
 @click.option("--prefill", metavar="TEXT", help="How the reply begins; it is gone on with.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object when done, nothing else.")
+@click.option("--hide-thoughts", is_flag=True, help="Do not show what the model thinks before it answers.")
 @click.option("--quiet", is_flag=True, help="No line of statistics.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Append every round, for `gamma`.")
 @click.option("--task", default="", metavar="LABEL", help="What the recorded rounds are about (code, chat ...).")
 @generation_flags
 def command(
-    family: str, prompt: str | None, as_json: bool, quiet: bool, record: Path | None, task: str, **flags: Any
+    family: str,
+    prompt: str | None,
+    as_json: bool,
+    hide_thoughts: bool,
+    quiet: bool,
+    record: Path | None,
+    task: str,
+    **flags: Any,
 ) -> None:
     """Answer PROMPT (or standard input) with FAMILY and stream the text."""
     from ...request import Request
@@ -36,6 +44,7 @@ def command(
     from ..shared.progress import step_progress
     from ..shared.reply import events, stats_line
     from ..shared.text import shown
+    from ..shared.thoughts import Thoughts
 
     engine, fields = replace(take_engine(flags), record=record, record_task=task), take_request_fields(flags)
     request = Request(prompt=_prompt(prompt), **fields, **flags)
@@ -44,17 +53,21 @@ def command(
     if request.prefill and not as_json:
         click.echo(shown(request.prefill), nl=False)
     texts: list[str] = []
+    thoughts: list[str] = []
     token_ids: list[int] = []
     logprobs: list[TokenLogprobs] = []
+    shown_thoughts = Thoughts(hidden=hide_thoughts)
     with runtime:
         target, draft = runtime.siblings(request)
         for event in events(runtime, request):
             texts.append(event.text)
+            thoughts.append(event.thought)
             if event.token_id is not None:
                 token_ids.append(event.token_id)
             if event.logprobs is not None:
                 logprobs.append(event.logprobs)
             if not as_json:
+                shown_thoughts.show(event)
                 click.echo(shown(event.text), nl=False)
                 sys.stdout.flush()
         for notice in runtime.notices:
@@ -64,6 +77,7 @@ def command(
     if as_json:
         answer: dict[str, Any] = {
             "text": "".join(texts),
+            "thought": "".join(thoughts),
             "token_ids": token_ids,
             "finish_reason": event.finish_reason,
             "target": target,

@@ -97,11 +97,11 @@ def _tokenized(stretch: str, vocab: Vocab, present: Sequence[Marker], begins: bo
     cuts = [found.start() + 1 for found in re.finditer(f"(?={'|'.join(tags)})", stretch)] if tags else []
     ids: list[int] = []
     for a, b in zip([0, *cuts], [*cuts, len(stretch)], strict=True):
-        ids += vocab.tokenize(stretch[a:b]) if begins and a == 0 else _inside(stretch[a:b], vocab)
+        ids += vocab.tokenize(stretch[a:b]) if begins and a == 0 else inside(stretch[a:b], vocab)
     return ids
 
 
-def _inside(stretch: str, vocab: Vocab) -> list[int]:
+def inside(stretch: str, vocab: Vocab) -> list[int]:
     """Ids of a text in the middle of another: SentencePiece puts a space before every text that it is given."""
     if not _adds_space(vocab):
         return vocab.tokenize(stretch)

@@ -1,4 +1,5 @@
-"""Requests to prompt token ids: the model's chat template, replies by the ids they were generated with.
+"""Requests to prompt token ids: the model's chat template, replies by the ids they were generated with; and, for a
+model that thinks, in which part of a reply the prompt ends.
 
 Knows no caches and no slots. For any thread.
 """
@@ -12,6 +13,8 @@ from typing import Any
 from ...engine.prompts.encoding import with_bos
 from ...engine.prompts.shorten import Shorten, forget_older_half, n_forgotten, split_turns
 from ...engine.prompts.template import ChatTemplate, templates_of
+from ...engine.thoughts.parts import Parts, parts_of
+from ...engine.thoughts.style import Style, Wish, read_style, resolve
 from ...native.protocol import Model
 from ...request import Request
 from .reply_tokens import ReplyTokens
@@ -27,6 +30,26 @@ class Prompts:
         self._template: ChatTemplate | None = None
         self._template_of: Model | None = None
         self._lock = threading.Lock()
+        self._styles: dict[str, Style | None] = {}
+        self.notices: list[str] = []
+
+    def prepare(self, request: Request, model: Model) -> tuple[list[int], Parts | None]:
+        """The prompt's ids, and where its reply begins. `notices` says what the model cannot. Raises TemplateError.
+
+        What is given raw is continued as it is: nobody knows what is a thought in it.
+        """
+        self.notices = []
+        ids = self.tokens(request, model)
+        if request.raw:
+            return ids, None
+        style = self._style(request, model)
+        _, wish, told = resolve(_wish(request), style, request.template_args)
+        self.notices = list(told)
+        if style is None:
+            return ids, None
+        last = request.as_messages()[-1]
+        continues = last.get("role") == "assistant" and request.template_args.get("continue_final_message") is not False
+        return ids, parts_of(style, model.vocab, ids, wish, continues=continues)
 
     def tokens(self, request: Request, model: Model) -> list[int]:
         """The prompt's ids. Raises TemplateError."""
@@ -57,13 +80,25 @@ class Prompts:
 
     def _render(self, messages: Sequence[Mapping[str, Any]], request: Request, model: Model) -> list[int]:
         def reply_ids(message: Mapping[str, Any], field: str) -> Sequence[int] | None:
-            return self.replies.find(message, model.vocab) if field == "content" else None
+            return self.replies.find(message, model.vocab, field)
 
         with self._lock:
             template = self._template_for(model)
-            return template.tokens(messages, tools=request.tools, reply_ids=reply_ids, **request.template_args)
+            args, _, _ = resolve(_wish(request), self._style(request, model), request.template_args)
+            return template.tokens(messages, tools=request.tools, reply_ids=reply_ids, **args)
+
+    def _style(self, request: Request, model: Model) -> Style | None:
+        source = self._template_for(model).source(request.tools)
+        if source not in self._styles:
+            self._styles[source] = read_style(source, model.vocab)
+        return self._styles[source]
 
     def _template_for(self, model: Model) -> ChatTemplate:
         if self._template is None or self._template_of is not model:  # a vocabulary goes with its model
             self._template, self._template_of = ChatTemplate(templates_of(model), model.vocab), model
+            self._styles.clear()
         return self._template
+
+
+def _wish(request: Request) -> Wish:
+    return Wish(request.think, request.think_budget, request.reasoning_effort)

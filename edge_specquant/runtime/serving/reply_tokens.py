@@ -16,32 +16,33 @@ _MAX_REPLIES = 1000
 
 
 class ReplyTokens:
-    """The last thousand replies, by text."""
+    """The last thousand replies, by text; thoughts (the field "reasoning_content") and answers ("content") apart."""
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        self._ids: OrderedDict[tuple[str, str], tuple[int, ...]] = OrderedDict()
 
-    def remember(self, text: str, ids: Sequence[int], vocab: Vocab) -> None:
+    def remember(self, text: str, ids: Sequence[int], vocab: Vocab, field: str = "content") -> None:
         """Keeps the ids of a reply, without those at the end that its text does not show."""
         shown = shown_ids(text, ids, vocab)
         if shown:
-            self._ids[text.strip()] = shown
-            self._ids.move_to_end(text.strip())
+            key = (field, text.strip())
+            self._ids[key] = shown
+            self._ids.move_to_end(key)
             if len(self._ids) > _MAX_REPLIES:
                 self._ids.popitem(last=False)
 
-    def find(self, message: Mapping[str, Any], vocab: Vocab) -> Sequence[int] | None:
-        """The ids a message was generated with: its own `token_ids` if they spell its text, else the remembered ones.
+    def find(self, message: Mapping[str, Any], vocab: Vocab, field: str = "content") -> Sequence[int] | None:
+        """The ids a field was generated with: the content's own `token_ids` if they spell it, else the remembered ones.
 
         Texts that differ only in white space at their ends count as the same: the ids are what was really said.
         """
-        text = str(message.get("content", "")).strip()
-        own = message.get("token_ids")
+        text = str(message.get(field, "")).strip()
+        own = message.get("token_ids") if field == "content" else None
         if isinstance(own, (list, tuple)) and all(isinstance(t, int) and not vocab.is_control(t) for t in own):
             ids = shown_ids(text, own, vocab, strip=True)
             if ids:
                 return ids
-        return self._ids.get(text)
+        return self._ids.get((field, text))
 
 
 def shown_ids(text: str, ids: Sequence[int], vocab: Vocab, *, strip: bool = False) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from .outcome import Outcome, figures, usage
 from .sse import Indexed
 
 Delta = dict[str, Any]
+ANSWER = "answer"
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ class Choice:
     logprobs: ChatLogprobs | None
     outcome: Outcome = field(default_factory=Outcome)
     _content: list[str] = field(default_factory=list)
+    _thoughts: list[str] = field(default_factory=list)
     _entries: list[dict[str, Any]] = field(default_factory=list)
     _calls: list[_Call] = field(default_factory=list)
 
@@ -48,14 +50,16 @@ class Choice:
         """Pairs of delta and logprobs entries. Raises ApiError when the reply was broken off."""
         if event.finish_reason is not None:
             self.outcome.end(event)
-        entries = self.logprobs.feed(event) if self.logprobs is not None else []
+        self.outcome.note(event)
+        deltas = self._thought_deltas(event)
+        entries = self.logprobs.feed(event) if self.logprobs is not None and event.part == ANSWER else []
         self._entries += entries
         if self.tools is not None:
-            return [(delta, []) for delta in self._tool_deltas(self.tools, event.text)]
+            return deltas + [(delta, []) for delta in self._tool_deltas(self.tools, event.text)]
         if not event.text and not entries:
-            return []
+            return deltas
         self._content.append(event.text)
-        return [({"content": event.text}, entries)]
+        return [*deltas, ({"content": event.text}, entries)]
 
     @property
     def finish_reason(self) -> str | None:
@@ -68,6 +72,8 @@ class Choice:
         """The assistant's message."""
         content = "".join(self._content)
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if self._thoughts:
+            message["reasoning_content"] = "".join(self._thoughts)
         if self._calls:
             message["tool_calls"] = [call.as_dict() for call in self._calls]
             message["content"] = content or None
@@ -76,6 +82,12 @@ class Choice:
     def all_logprobs(self) -> dict[str, Any] | None:
         """The logprobs object, None where none was asked for."""
         return wrapped(self._entries) if self.logprobs is not None else None
+
+    def _thought_deltas(self, event: TokenEvent) -> list[tuple[Delta, list[dict[str, Any]]]]:
+        if not event.thought:
+            return []
+        self._thoughts.append(event.thought)
+        return [({"reasoning_content": event.thought}, [])]
 
     def _tool_deltas(self, tools: ToolReader, text: str) -> list[Delta]:
         deltas: list[Delta] = []

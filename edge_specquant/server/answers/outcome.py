@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...engine.events import TokenEvent
@@ -25,6 +25,12 @@ class Outcome:
     route: dict[str, Any] | None = None
     stats: SpeculationStats | None = None
     finish_reason: str | None = None
+    notices: list[str] = field(default_factory=list)
+
+    def note(self, event: TokenEvent) -> None:
+        """Keeps what the reply had to do without."""
+        if event.note and event.finish_reason is None:
+            self.notices.append(event.note)
 
     def end(self, event: TokenEvent) -> None:
         """Takes the last event. Raises ApiError when the reply was broken off rather than ended."""
@@ -58,6 +64,7 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "acceptance_rate": sum(stats.n_accepted for stats in known) / n_drafted if n_drafted else None,
         "speedup_estimate": sum(speedups) / len(speedups) if speedups else None,
         "cached_tokens": known[0].n_cached if known else None,
+        "notices": list(dict.fromkeys(notice for outcome in outcomes for notice in outcome.notices)),
     }
 
 
@@ -80,4 +87,5 @@ def usage(outcomes: Sequence[Outcome], n_per_prompt: int) -> dict[str, Any]:
         "completion_tokens": n_generated,
         "total_tokens": n_prompt + n_generated,
         "prompt_tokens_details": {"cached_tokens": sum(stats.n_cached for stats in firsts)},
+        "completion_tokens_details": {"reasoning_tokens": sum(stats.n_thought for stats in known)},
     }

@@ -46,7 +46,6 @@ class Ignored(Strict):
     metadata: Any = None
     store: Any = None
     service_tier: Any = None
-    reasoning_effort: Any = None
     verbosity: Any = None
     prediction: Any = None
     safety_identifier: Any = None
@@ -150,6 +149,7 @@ class Message(Lenient):
     name: ShortText | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=128)] | None = None
     tool_call_id: ShortText | None = None
+    reasoning_content: str | None = None
 
 
 class Function(Lenient):
@@ -212,6 +212,8 @@ class ChatRequest(CommonRequest):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     modalities: list[Literal["text"]] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    thinking_budget_tokens: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
 
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]

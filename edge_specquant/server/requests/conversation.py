@@ -59,7 +59,14 @@ def _turn(message: Message, param: str, names: Mapping[str, str]) -> Turn:
     if message.tool_calls:
         calls = [tool_call_text(call.function.name, call.function.arguments) for call in message.tool_calls]
         text = _paragraphs(text, *calls)
-    return {"role": "system" if message.role == "developer" else message.role, "content": text}
+    role = "system" if message.role == "developer" else message.role
+    return {"role": role, "content": text, **thought_of(message)}
+
+
+def thought_of(message: Message) -> dict[str, str]:
+    """What an assistant thought before its message, in the field that templates read; they decide what of it stays."""
+    said = message.reasoning_content if message.role == "assistant" else None
+    return {"reasoning_content": said} if said else {}
 
 
 def text_of(message: Message, param: str) -> str:

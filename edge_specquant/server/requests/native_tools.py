@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .bodies import Message
-from .conversation import text_of
+from .conversation import text_of, thought_of
 from .tools import ToolDelta, ToolPlan, ToolStream
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -92,7 +92,7 @@ def _possible_start(text: str) -> int:
 
 def _turn(message: Message, param: str, names: Mapping[str, str]) -> Mapping[str, Any]:
     role = {"developer": "system", "function": "tool"}.get(message.role, message.role)
-    turn: dict[str, Any] = {"role": role, "content": text_of(message, param)}
+    turn: dict[str, Any] = {"role": role, "content": text_of(message, param), **thought_of(message)}
     if message.tool_calls:
         turn["tool_calls"] = [
             {

@@ -56,6 +56,8 @@ def chat_job(body: ChatRequest, catalog: Catalog, template: str | None) -> ChatJ
         max_tokens=body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens,
         logprobs=_chat_logprobs(body),
         template_args=_template_args(body),
+        reasoning_effort=body.reasoning_effort,
+        think_budget=_budget(body),
         **_common_fields(body, catalog),
         **_form(body, tools, is_native=is_native),
     )
@@ -156,6 +158,12 @@ def _chat_logprobs(body: ChatRequest) -> int | None:
     if body.top_logprobs is not None and not body.logprobs:
         raise bad_request("top_logprobs needs logprobs to be true", "top_logprobs")
     return (body.top_logprobs or 0) if body.logprobs else None
+
+
+def _budget(body: ChatRequest) -> int | None:
+    """-1 is no limit, to llama.cpp's clients."""
+    n = body.thinking_budget_tokens
+    return None if n is None or n < 0 else n
 
 
 def _form(body: ChatRequest, tools: ToolPlan | None, *, is_native: bool) -> dict[str, Any]:

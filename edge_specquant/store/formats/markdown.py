@@ -37,7 +37,8 @@ def to_markdown(value: ConversationCopy) -> str:
     if value.system:
         parts.append("".join(f"> {line}\n" for line in value.system.splitlines()))
     for message in branch_on_show(value):
-        about = {"role": message.role, "status": message.status, "created_at": message.created_at}
+        about: dict[str, object] = {"role": message.role, "status": message.status, "created_at": message.created_at}
+        about |= {"thought": message.thought} if message.thought else {}
         parts += [f"## {message.role.capitalize()}\n", _comment("message", about) + _guarded(message.text) + "\n"]
     return "\n".join(parts)
 
@@ -70,6 +71,7 @@ def _message(fields: Fields, lines: Sequence[str], place: int) -> MessageCopy:
         {},
         fields.seconds("created_at"),
         place,
+        fields.text("thought") if fields.has("thought") else "",
     )
 
 

@@ -45,6 +45,9 @@ class Fields:
             raise StoreError(f"{place} is {type(value).__name__}; it must be an object")
         self.place, self._values = place, value
 
+    def has(self, name: str) -> bool:
+        return name in self._values
+
     def text(self, name: str) -> str:
         value = self._get(name)
         if isinstance(value, str):
@@ -117,6 +120,7 @@ def _plain(value: ConversationCopy) -> dict[str, object]:
                 "record": message.record,
                 "created_at": message.created_at,
                 "seen": message.seen,
+                **({"thought": message.thought} if message.thought else {}),
             }
             for message in value.messages
         ],
@@ -146,4 +150,5 @@ def _message(fields: Fields) -> MessageCopy:
         fields.mapping("record"),
         fields.seconds("created_at"),
         fields.integer("seen"),
+        fields.text("thought") if fields.has("thought") else "",
     )

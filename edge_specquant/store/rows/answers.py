@@ -13,25 +13,32 @@ from .process_mark import is_alive, own_mark
 from .tables import next_sequence
 
 
-def append(connection: sqlite3.Connection, message_id: int, text: str) -> None:
-    """Adds text. Says again who writes, in case another container took this writer for dead.
+def append(connection: sqlite3.Connection, message_id: int, text: str, thought: str) -> None:
+    """Adds text and thought. Says again who writes, in case another container took this writer for dead.
 
     A message that was purged meanwhile takes nothing and is no error: its user wanted it gone.
     """
     connection.execute(
-        "UPDATE message SET text = text || ?, status = 'streaming', writer = ?, indexed = 0 WHERE id = ?",
-        (clean_text(text), own_mark(), message_id),
+        "UPDATE message SET text = text || ?, thought = thought || ?, status = 'streaming', writer = ?, indexed = 0"
+        " WHERE id = ?",
+        (clean_text(text), clean_text(thought), own_mark(), message_id),
     )
 
 
 def finish(
-    connection: sqlite3.Connection, message_id: int, text: str, status: str, record: Mapping[str, object]
+    connection: sqlite3.Connection,
+    message_id: int,
+    text: str,
+    thought: str,
+    status: str,
+    record: Mapping[str, object],
 ) -> None:
-    """Adds the last text and sets how the message ended and how it was made."""
+    """Adds the last text and thought and sets how the message ended and how it was made."""
     next_sequence(connection)
     connection.execute(
-        "UPDATE message SET text = text || ?, status = ?, record = ?, writer = NULL, indexed = 0 WHERE id = ?",
-        (clean_text(text), clean_status(status), to_json(record), message_id),
+        "UPDATE message SET text = text || ?, thought = thought || ?, status = ?, record = ?, writer = NULL,"
+        " indexed = 0 WHERE id = ?",
+        (clean_text(text), clean_text(thought), clean_status(status), to_json(record), message_id),
     )
 
 

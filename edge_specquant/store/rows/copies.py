@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import StoreError
 from ..records import clean_role, clean_status, clean_text, from_json, to_json
@@ -27,6 +27,7 @@ class MessageCopy:
     created_at: float
     seen: int
     """Rank among its siblings: the highest was last on show."""
+    thought: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,24 @@ class ConversationCopy:
             raise StoreError(f"the leaf on show is {self.leaf}, and there are {n_messages} messages")
 
 
+def without_thoughts(copy: ConversationCopy) -> ConversationCopy:
+    """The same without what models thought, the token ids of it included."""
+    return replace(copy, messages=tuple(_answer_alone(message) for message in copy.messages))
+
+
+def _answer_alone(message: MessageCopy) -> MessageCopy:
+    record, tokens = dict(message.record), message.record.get("tokens")
+    n_thought = record.pop("n_thought", None)
+    if isinstance(n_thought, int) and isinstance(tokens, list):
+        record["tokens"] = tokens[n_thought:]
+    return replace(message, thought="", record=record)
+
+
 def of(connection: sqlite3.Connection, conversation_id: int) -> ConversationCopy:
     """Copies a conversation. Deleted branches are left out; an answer still being written counts as interrupted."""
     head = conversations.get(connection, conversation_id)
     rows = connection.execute(
-        "SELECT id, parent_id, role, text, status, record, created_at, visited FROM message"
+        "SELECT id, parent_id, role, text, status, record, created_at, visited, thought FROM message"
         " WHERE conversation_id = ? AND deletion IS NULL ORDER BY id",
         (conversation_id,),
     ).fetchall()
@@ -70,8 +84,9 @@ def of(connection: sqlite3.Connection, conversation_id: int) -> ConversationCopy
             from_json(record),
             created_at,
             ranks[places[number]],
+            thought,
         )
-        for number, parent, role, text, status, record, created_at, _ in rows
+        for number, parent, role, text, status, record, created_at, _, thought in rows
     )
     return ConversationCopy(
         head.title,
@@ -95,8 +110,8 @@ def add(connection: sqlite3.Connection, copy: ConversationCopy) -> int:
     for message, rank in zip(copy.messages, ranks, strict=True):
         cursor = connection.execute(
             "INSERT INTO message"
-            " (conversation_id, parent_id, role, text, status, record, created_at, visited)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            " (conversation_id, parent_id, role, text, status, record, created_at, visited, thought)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 conversation_id,
                 None if message.parent is None else numbers[message.parent],
@@ -106,6 +121,7 @@ def add(connection: sqlite3.Connection, copy: ConversationCopy) -> int:
                 to_json(message.record),
                 message.created_at,
                 first_visit + rank + 1,
+                clean_text(message.thought),
             ),
         )
         assert cursor.lastrowid is not None

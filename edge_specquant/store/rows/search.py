@@ -74,12 +74,15 @@ def unindex_purged(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO message_text (message_text) VALUES ('optimize')")
 
 
-def find_messages(connection: sqlite3.Connection, terms: Sequence[str], limit: int) -> list[int]:
-    """Ids of messages, newest first, that hold every term and are not deleted."""
+def find_messages(
+    connection: sqlite3.Connection, terms: Sequence[str], limit: int, thoughts: bool = False
+) -> list[int]:
+    """Ids of messages, newest first, that hold every term and are not deleted. Thoughts are not in the index."""
     connection.create_function("holds_all", 1, lambda text: _holds_all(text, terms), deterministic=True)
-    visible = "m.deletion IS NULL AND c.deletion IS NULL AND holds_all(m.text) ORDER BY m.id DESC LIMIT ?"
+    said = "m.thought || char(10) || m.text" if thoughts else "m.text"
+    visible = f"m.deletion IS NULL AND c.deletion IS NULL AND holds_all({said}) ORDER BY m.id DESC LIMIT ?"
     joined = "SELECT m.id FROM message m JOIN conversation c ON c.id = m.conversation_id WHERE"
-    trigrams = _trigrams(terms)
+    trigrams = [] if thoughts else _trigrams(terms)
     if trigrams:
         phrases = " ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams)
         indexed = "(m.indexed = 0 OR m.id IN (SELECT rowid FROM message_text WHERE message_text MATCH ?))"

@@ -49,6 +49,7 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX message_not_indexed ON message(id) WHERE indexed = 0",
         "CREATE INDEX message_streaming ON message(id) WHERE status = 'streaming'",
     ),
+    ("ALTER TABLE message ADD COLUMN thought TEXT NOT NULL DEFAULT ''",),
 )
 
 VERSION = len(_STEPS)

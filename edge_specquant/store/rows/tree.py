@@ -13,7 +13,7 @@ from ...errors import StoreError
 from ..records import Message, from_json, to_json
 from .tables import next_sequence
 
-_COLUMNS = "id, conversation_id, parent_id, role, text, status, record, created_at"
+_COLUMNS = "id, conversation_id, parent_id, role, text, status, record, created_at, thought"
 _UP = """WITH RECURSIVE up(id, parent_id, depth) AS (
     SELECT id, parent_id, 0 FROM message WHERE id = ?
     UNION ALL SELECT m.id, m.parent_id, depth + 1 FROM message m JOIN up ON m.id = up.parent_id)"""
@@ -23,11 +23,12 @@ _DOWN = """WITH RECURSIVE down(id) AS (
 
 def as_message(row: tuple[object, ...]) -> Message:
     """A message from its columns, in the order of `_COLUMNS`."""
-    number, conversation, parent, role, text, status, record, created_at = row
+    number, conversation, parent, role, text, status, record, created_at, thought = row
     assert isinstance(number, int) and isinstance(conversation, int) and isinstance(created_at, float)
     parent_id = parent if isinstance(parent, int) else None
     record_values = from_json(str(record))
-    return Message(number, conversation, parent_id, str(role), str(text), str(status), record_values, created_at)
+    head = (number, conversation, parent_id, str(role), str(text), str(status))
+    return Message(*head, record_values, created_at, str(thought))
 
 
 def message(connection: sqlite3.Connection, message_id: int) -> Message:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...store import Conversation, Message, MessageWriter, Store
 from ..choosing.presets import PRESETS, Preset, preset_named
-from .reply import tokens_of
+from .reply import answer_tokens_of
 
 if TYPE_CHECKING:
     from ...request import Request
@@ -138,7 +138,9 @@ def title_of(text: str) -> str:
 def _as_asked(message: Message) -> dict[str, Any]:
     """A message for a request; an answer carries the ids it was generated with, so that its cells can be reused."""
     asked: dict[str, Any] = {"role": message.role, "content": message.text}
-    tokens = tokens_of(message.record)
+    if message.thought:
+        asked["reasoning_content"] = message.thought  # the template decides what of it stays
+    tokens = answer_tokens_of(message.record)
     return asked | {"token_ids": tokens} if tokens else asked
 
 

@@ -15,6 +15,7 @@ from ...printable import shown
 if TYPE_CHECKING:
     from ...engine.events import TokenEvent
     from ...engine.stats import SpeculationStats
+    from ...store import Message
 
 PACE_WINDOW_S = 3.0
 KINDS = ("target", "draft", "lookup", "agreed")
@@ -44,6 +45,10 @@ class Reply:
     drafted_by_round: list[int] = field(default_factory=list)
     first_at: float | None = None
     prefill: tuple[int, int] | None = None
+    thought: str = ""
+    n_thought: int = 0
+    answer_at: float | None = None
+    earlier_thought_s: float | None = None
     _stamps: deque[tuple[float, int]] = field(default_factory=deque)
     _in_round: int = 0
     _drafted: int = 0
@@ -57,7 +62,10 @@ class Reply:
             if event.token_id is not None:
                 self._drafted = event.n_draft or self._drafted
                 self._count(event.token_id, kind_of(event.origin), now)
+                self.n_thought += event.part == "thought"
+            self.thought += event.thought
             if event.text:
+                self.answer_at = now if self.answer_at is None else self.answer_at
                 _join(fresh, self._pending_kind, shown(event.text))
                 self.text += event.text
         for kind, text in fresh:
@@ -66,9 +74,18 @@ class Reply:
             self._stamps.append((now, self.n_tokens))
         return fresh
 
-    def begin_with(self, text: str, record: Mapping[str, object]) -> None:
-        """What an earlier answer said already; this one goes on with it."""
-        self.text, self.runs, self.tokens = text, runs_of(text, record), list(tokens_of(record))
+    def begin_with(self, earlier: Message) -> None:
+        """What an earlier answer thought and said already; this one goes on with it."""
+        record = earlier.record
+        self.text, self.runs, self.tokens = earlier.text, runs_of(earlier.text, record), list(tokens_of(record))
+        self.thought, self.n_thought = earlier.thought, n_thought_of(record) or 0
+        self.earlier_thought_s = thought_s_of(record)
+
+    def thought_s(self, now: float) -> float | None:
+        """Seconds from the first token to the answer's first, or to now; None where nothing was thought."""
+        if not self.thought or self.first_at is None or self.earlier_thought_s is not None:
+            return self.earlier_thought_s
+        return (now if self.answer_at is None else self.answer_at) - self.first_at
 
     def tokens_per_s(self, now: float) -> float | None:
         """The pace of the last seconds; None while it cannot be told."""
@@ -89,6 +106,8 @@ class Reply:
             "tokens": list(self.tokens),
             "origins": [[kind, len(text)] for kind, text in self.runs],
         }
+        if self.thought:
+            kept |= {"n_thought": self.n_thought}
         if stats is not None:
             kept["stats"] = stats.as_dict()
         return kept | dict(extra)
@@ -130,6 +149,23 @@ def tokens_of(record: Mapping[str, object]) -> tuple[int, ...]:
     tokens = record.get("tokens")
     whole = isinstance(tokens, list) and all(isinstance(token, int) for token in tokens)
     return tuple(tokens) if isinstance(tokens, list) and whole else ()
+
+
+def answer_tokens_of(record: Mapping[str, object]) -> tuple[int, ...]:
+    """Those of the answer alone."""
+    return tokens_of(record)[n_thought_of(record) or 0 :]
+
+
+def n_thought_of(record: Mapping[str, object]) -> int | None:
+    """Tokens of a stored reply before its answer; None where nothing was thought."""
+    n_thought = record.get("n_thought")
+    return n_thought if isinstance(n_thought, int) else None
+
+
+def thought_s_of(record: Mapping[str, object]) -> float | None:
+    """Seconds that a stored reply was thought about."""
+    seconds = record.get("thought_s")
+    return float(seconds) if isinstance(seconds, (int, float)) else None
 
 
 def footnote(record: Mapping[str, object]) -> str:

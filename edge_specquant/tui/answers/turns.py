@@ -55,8 +55,8 @@ class Turns:
         self._ticket += 1
         self.reply, self.last_end = Reply(self._ticket, self.clock(), redo.tokens if redo else ()), None
         if continued is not None:
-            self.reply.begin_with(continued.text, continued.record)
-            self._writer.append(continued.text)
+            self.reply.begin_with(continued)
+            self._writer.append(continued.text, continued.thought)
             self._writer.flush()
         return self._writer.message_id
 
@@ -76,7 +76,7 @@ class Turns:
         if self.reply is None or self._writer is None:
             return []
         fresh = self.reply.take(events, self.clock())
-        self._writer.append("".join(event.text for event in events))
+        self._writer.append("".join(event.text for event in events), "".join(event.thought for event in events))
         return fresh
 
     def end(self, end: ReplyEnd) -> Message | None:
@@ -102,6 +102,8 @@ class Turns:
         assert self._writer is not None and self.reply is not None
         writer, self._writer = self._writer, None
         extra: dict[str, object] = {"finish_reason": end.finish_reason}
+        if (thought_s := self.reply.thought_s(self.clock())) is not None:
+            extra["thought_s"] = thought_s
         if end.error:
             extra["error"] = end.error
         if self._redo is not None:

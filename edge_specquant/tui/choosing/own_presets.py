@@ -19,6 +19,7 @@ from ...config import data_folder
 from ...config.toml import tomllib
 from ...errors import EdgeSpecQuantError, UsageError
 from ...params import SamplingParams
+from ...request import Request
 from .presets import PRESETS, Preset
 
 FILE_NAME = "presets.toml"
@@ -80,7 +81,8 @@ def _preset(name: str, table: object) -> Preset:
     if not isinstance(table, dict):
         raise UsageError(f"'{name}' is no table; write [{name}] and its keys below")
     texts = {key: table[key] for key in ("about", "system") if key in table}
-    sampling = {key: value for key, value in table.items() if key not in texts}
+    thinking = {key: table[key] for key in ("think", "think_budget") if key in table}
+    sampling = {key: value for key, value in table.items() if key not in {*texts, *thinking}}
     for key, value in texts.items():
         if not isinstance(value, str):
             raise UsageError(f"[{name}] {key} is {type(value).__name__}, not text")
@@ -90,8 +92,11 @@ def _preset(name: str, table: object) -> Preset:
                 f"[{name}] {key} = {value!r} is no setting of sampling; known are {', '.join(sorted(_SAMPLING))}"
             )
     replace(SamplingParams(), **sampling)  # raises for a value out of its range
+    if type(thinking.get("think_budget", 0)) is not int:
+        raise UsageError(f"[{name}] think_budget = {thinking['think_budget']!r} is no number of tokens")
+    Request(prompt=name, **thinking)
     system = texts.get("system", "")
-    return Preset(name, texts.get("about", _beginning(system)), system, sampling)
+    return Preset(name, texts.get("about", _beginning(system)), system, sampling, thinking)
 
 
 def _beginning(system: str) -> str:

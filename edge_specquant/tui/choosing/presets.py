@@ -9,18 +9,21 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """`sampling` overrides fields of SamplingParams; an empty system prompt is none."""
+    """`sampling` overrides fields of SamplingParams, `thinking` those of a Request (think, think_budget); an empty
+    system prompt is none.
+    """
 
     name: str
     about: str
     system: str = ""
     sampling: Mapping[str, float] = field(default_factory=dict)
+    thinking: Mapping[str, Any] = field(default_factory=dict)
 
     def applied_to(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Request fields with this preset's sampling over those of the command line."""
+        """Request fields with this preset's over those of the command line."""
         if not self.sampling:
-            return fields
-        return fields | {"sampling": replace(fields["sampling"], **self.sampling)}
+            return fields | dict(self.thinking)
+        return fields | dict(self.thinking) | {"sampling": replace(fields["sampling"], **self.sampling)}
 
 
 PRESETS = (

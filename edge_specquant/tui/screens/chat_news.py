@@ -43,9 +43,11 @@ class ChatNews:
             return
         view = self._screen.view_of(self._screen.turns.message_id)
         fresh = self._screen.turns.take()
+        turns = self._screen.turns
+        if view is not None and turns.reply is not None:
+            await view.think(turns.reply, turns.clock())
         if view is not None and fresh:
             await view.write(fresh)
-        turns = self._screen.turns
         rate = turns.reply.tokens_per_s(turns.clock()) if turns.reply else None
         self._state(format_rate(rate) if rate else "writing", busy=True)
 

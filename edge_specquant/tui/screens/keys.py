@@ -31,6 +31,7 @@ KEYS = (
         ("Up, Down", "another message"),
         ("Left, Right", "another version of it"),
         ("c, b", "copy it, copy its next code block"),
+        ("t", "open or fold what was thought"),
         ("e, r, g, d, u", "edit, regenerate, redo, delete, undo"),
         ("n", "go on with an answer that was cut"),
     )),

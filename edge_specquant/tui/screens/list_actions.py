@@ -106,10 +106,11 @@ def export(store: Store, conversation_id: int, path: Path) -> None:
     from ...gguf.format.atomic import write_text_whole
     from ...store.formats.markdown import to_markdown
     from ...store.formats.portable import to_json_text
+    from ...store.rows.copies import without_thoughts
 
     if path.exists():
         raise FileError(f"{path} is there already; choose another name")
-    copy = store.copy(conversation_id)
+    copy = without_thoughts(store.copy(conversation_id))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text_whole(path, to_json_text([copy]) if path.suffix.lower() == ".json" else to_markdown(copy))
 

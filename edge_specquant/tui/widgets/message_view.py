@@ -22,9 +22,10 @@ from textual.widgets import Static
 from ...printable import shown
 from ...store import Message
 from ..answers.dialogue import Version
-from ..answers.reply import Run, footnote, runs_of
+from ..answers.reply import Reply, Run, footnote, n_thought_of, runs_of, thought_s_of
 from .markdown_text import AnswerMarkdown, fenced
 from .origin_text import OriginText, with_departure
+from .thought_view import ThoughtView
 
 LONG_MESSAGE_CHARS = 4000
 _SHORTEST_WAIT_S = 0.05
@@ -46,6 +47,7 @@ class MessageView(Vertical, can_focus=True):
         Binding("e", "want('edit')", "Edit"),
         Binding("r", "want('regenerate')", "Regenerate"),
         Binding("n", "want('go_on')", "Go on", show=False),
+        Binding("t", "thought", "Thought"),
         Binding("g", "want('redo')", "Redo precisely"),
         Binding("d", "want('delete')", "Delete"),
         Binding("u", "want('undo')", "Undo", show=False),
@@ -87,11 +89,14 @@ class MessageView(Vertical, can_focus=True):
         self._runs: list[Run] = runs_of(message.text, message.record)
         self._head = Static(self._head_text(), classes="head", markup=False)
         self._foot = Static("", classes="foot", markup=False)
+        record = message.record
+        self._thought = ThoughtView(message.thought, n_thought_of(record), thought_s_of(record), is_going_on=False)
         self._body = self._make_body()
 
     def compose(self) -> ComposeResult:
-        """Head, body, foot."""
+        """Head, thought, body, foot."""
         yield self._head
+        yield self._thought
         yield self._body
         yield self._foot
 
@@ -117,6 +122,13 @@ class MessageView(Vertical, can_focus=True):
         else:
             self._draw_later()
 
+    async def think(self, reply: Reply, now: float) -> None:
+        """What has come of the thought of a reply that is arriving."""
+        piece = reply.thought[self._thought.n_chars :]
+        if piece or (self._thought.n_chars and reply.answer_at is None):
+            going_on = reply.answer_at is None
+            await self._thought.grow(piece, reply.n_thought, reply.thought_s(now), is_going_on=going_on)
+
     async def finish(self, message: Message) -> None:
         """The reply is whole: draws what was held back, and its figures."""
         self.message = message
@@ -125,6 +137,8 @@ class MessageView(Vertical, can_focus=True):
             self._body.settle()
         self._head.update(self._head_text())
         self.set_foot(footnote(message.record))
+        seconds = thought_s_of(message.record)
+        await self._thought.grow("", n_thought_of(message.record), seconds, is_going_on=False)
 
     async def show_origins(self, origins: bool) -> None:
         """Between Markdown and colours."""
@@ -134,7 +148,7 @@ class MessageView(Vertical, can_focus=True):
             self.origins = origins
             self._waiting.clear()
             old, self._body = self._body, self._make_body()
-            await self.mount(self._body, after=self._head)
+            await self.mount(self._body, after=self._thought)
             await old.remove()
 
     def set_version(self, version: Version | None) -> None:
@@ -155,6 +169,11 @@ class MessageView(Vertical, can_focus=True):
     def action_want(self, what: str) -> None:
         """Reports a key."""
         self.post_message(self.Wanted(self, what))
+
+    async def action_thought(self) -> None:
+        """Opens or folds what was thought."""
+        if self._thought.n_chars:
+            await self._thought.toggle()
 
     def action_step(self, step: int) -> None:
         """Moves the focus to a neighbour."""
