@@ -34,6 +34,7 @@ def test_a_thought_is_a_folded_line_that_key_and_mouse_open(tmp_path: Path) -> N
             await chat.pilot.click(thought.query(".line").first())
             await chat.pilot.pause()
             assert "hm" not in chat.text
+            await chat.press("escape")
             await chat.say("and?")
             assert "Five." in chat.text
             conversation = store.conversations()[0]

@@ -24,6 +24,7 @@ def command(family: str, template_arg: tuple[str, ...], source: bool, as_json: b
     from ...engine.prompts.features import features_of, sample
     from ...engine.prompts.spelling import spelled
     from ...engine.prompts.template import ChatTemplate, templates_of
+    from ...engine.thoughts.style import read_style
     from ...gguf.convert.convert import ensure_family
     from ...native.opening import open_model
     from ..shared.options import parse_template_args
@@ -41,11 +42,14 @@ def command(family: str, template_arg: tuple[str, ...], source: bool, as_json: b
                 click.echo(text)
             return
         features = features_of(template)
+        style = read_style(template.source(), model.vocab)
         messages, tools = sample(features)
         tokens = spelled(template.render(messages, tools=tools, **arguments), model.vocab, template.markers(tools))
         if as_json:
             known = {"notice": template.fallback_reason, "messages": messages, "tools": tools}
-            found = {**known, "features": asdict(features), "tokens": [asdict(token) for token in tokens]}
+            thinking = None if style is None else asdict(style)
+            found = {**known, "features": asdict(features), "thinking": thinking}
+            found["tokens"] = [asdict(token) for token in tokens]
             click.echo(json.dumps(found, ensure_ascii=False))
         else:
-            print_template(features, template.fallback_reason, tokens)
+            print_template(features, template.fallback_reason, tokens, None if style is None else style.told)
