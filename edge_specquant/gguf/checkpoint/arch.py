@@ -202,8 +202,17 @@ def _phi3_rope_size(h: Hparams) -> int:
     return int(share * h.n_embd) // h.n_head
 
 
+def _phi3_original_length(h: Hparams) -> int:
+    """Context of the first training, beside the rope settings or (newer files) in them; long rope cannot do without."""
+    moved = h.rope.get("original_max_position_embeddings")
+    key = "original_max_position_embeddings"
+    if moved is not None and h.get(key) is None:
+        return Hparams({key: moved}).integer(key)
+    return h.integer(key, None if h.rope.get("long_factor") else h.integer("max_position_embeddings"))
+
+
 def _phi3_fields(h: Hparams) -> Fields:
-    original = h.integer("original_max_position_embeddings", h.integer("max_position_embeddings"))
+    original = _phi3_original_length(h)
     fields: Fields = {
         "rope.dimension_count": _phi3_rope_size(h),
         "rope.scaling.original_context_length": original,

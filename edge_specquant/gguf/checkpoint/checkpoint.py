@@ -21,6 +21,7 @@ _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _MAX_JSON_BYTES = 256 << 20
 _MAX_LISTED = 5
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Checkpoint:
 
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Reads headers only. Raises CheckpointError naming what is missing, quantized, pickled or damaged."""
+    _refuse_adapter(folder)
     config = read_json(folder / "config.json")
     if config is None:
         raise CheckpointError(f"{folder} has no config.json; give a Hugging Face folder, a hub id or a GGUF file")
@@ -70,6 +72,16 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 _FULL_PRECISION = "convert the full-precision checkpoint it was made from"
+
+
+def _refuse_adapter(folder: Path) -> None:
+    """Weights beside an adapter are its base: converting them would ignore the adapter without a word."""
+    found = [path.name for path in sorted(folder.glob("adapter_*")) if path.name in _ADAPTER_FILES]
+    if found:
+        raise CheckpointError(
+            f"{folder} holds a LoRA adapter ({_listed(found)}), which is not applied here: merge it into its base "
+            "first (merge_and_unload of the peft package), or move the adapter's files away to convert the base alone"
+        )
 
 
 def _refuse_quantized(folder: Path, config: dict[str, Any]) -> None:

@@ -71,7 +71,7 @@ def open_source(text: str, *, pre: str | None = None, say: Callable[[str], None]
     if path.is_dir():
         return _checkpoint_source("folder", str(path.absolute()), None, path, path.absolute().name, pre, ())
     hub_id = parse_hub_id(text)
-    if hub_id is None or path.exists():
+    if hub_id is None or path.exists() or path.suffix.lower() == ".gguf":
         card = read_card(path)
         return _gguf_source("gguf", str(card.path.absolute()), card)
     repo, revision = hub_id

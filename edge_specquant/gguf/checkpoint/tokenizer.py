@@ -53,6 +53,16 @@ def read_vocabulary(
 
     pre overrides the pre-tokenizer's name; space_prefix is the architecture's own rule. Raises CheckpointError.
     """
+    try:
+        return _read_vocabulary(folder, n_rows, pre, space_prefix)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        raise CheckpointError(
+            f"{folder}: the tokenizer's JSON files are not as they should be ({type(error).__name__}: {error}); "
+            "fetch tokenizer.json, tokenizer_config.json and the files beside them again"
+        ) from error
+
+
+def _read_vocabulary(folder: Path, n_rows: int, pre: str | None, space_prefix: bool | None) -> Vocabulary:
     settings = _Settings(folder)
     if (folder / "tokenizer.model").is_file():
         table, prefixed = _sentencepiece_table(folder / "tokenizer.model")
@@ -63,6 +73,7 @@ def read_vocabulary(
     else:
         raise CheckpointError(f"{folder} has neither tokenizer.json nor tokenizer.model")
     _add_tokens(table, settings.added_tokens())
+    settings.require_end(table, n_rows)
     notes = _fit_rows(table, n_rows)
     special_ids = settings.special_ids(table)
     eos_ids = settings.eos_ids(special_ids.get("eos"), n_rows)
@@ -155,6 +166,16 @@ class _Settings:
             if token_id is not None and 0 <= token_id < len(table):
                 found[name] = token_id
         return found
+
+    def require_end(self, table: list[_Entry], n_rows: int) -> None:
+        """Raises CheckpointError when the token that ends a reply has no embedding row: replies would never end."""
+        end = self._special_text("eos_token")
+        place = next((index for index, entry in enumerate(table) if entry.text == end), None)
+        if place is not None and place >= n_rows:
+            raise CheckpointError(
+                f"{self.folder}: the end token {end!r} is number {place} and the model has {n_rows} embedding rows; "
+                "fetch the tokenizer's files and the weights of the same revision"
+            )
 
     def _special_text(self, key: str) -> str | None:
         for document in (self.config, self.special_map):
@@ -291,7 +312,8 @@ def _looks_special(text: str) -> bool:
 
 def _fit_rows(table: list[_Entry], n_rows: int) -> tuple[str, ...]:
     """Pads the list to the embedding rows; tokens without a row cannot be used and are dropped."""
-    dropped = [entry.text for entry in table[n_rows:]]
+    fillers = {f"[PAD{index}]" for index in range(n_rows, len(table))}
+    dropped = [entry.text for entry in table[n_rows:] if entry.text not in fillers]
     del table[n_rows:]
     table.extend(_Entry(f"[PAD{index}]", UNUSED, _ADDED_SCORE) for index in range(len(table), n_rows))
     if not dropped:

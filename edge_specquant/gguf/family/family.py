@@ -89,6 +89,8 @@ class Family:
             return _family_of_folder(as_path)
         if not _NOT_IN_NAMES.search(text) and (family_folder(text) / MANIFEST_NAME).is_file():
             return _family_of_folder(family_folder(text))
+        if as_path.suffix.lower() == ".gguf":
+            raise FamilyError(f"{as_path} is {_what_is_at(as_path)}; give the path of a GGUF file, or a family's name")
         known = ", ".join(family_names()) or "none yet"
         raise FamilyError(f"there is no family '{text}' (families: {known}); make one: edge-specquant convert SOURCE")
 
@@ -202,6 +204,14 @@ def _family_of_folder(folder: Path) -> Family:
     if not variants:
         raise FamilyError(f"family '{manifest.name}' has no finished sibling; run edge-specquant convert again")
     return Family(manifest.name, folder, variants, manifest)
+
+
+def _what_is_at(path: Path) -> str:
+    if path.is_dir():
+        return "a folder, no file"
+    if path.is_symlink():
+        return f"a link to {path.resolve()}, which is not there"
+    return "not there" if path.parent.is_dir() else f"not there, nor is its folder {path.parent}"
 
 
 def _family_of_file(path: Path) -> Family:

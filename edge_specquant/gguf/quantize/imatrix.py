@@ -102,10 +102,26 @@ def usable_importances(
         else:
             assert importance.size == tensor.shape[0]
             usable[name] = importance
-    if not silent:
-        return usable, ()
-    more = f" and {len(silent) - 3} more" if len(silent) > 3 else ""
-    return usable, (f"the importance matrix says nothing of {', '.join(silent[:3])}{more}: quantized without it",)
+    broken = {name: n for name in usable if (n := int(np.sum(_is_broken(matrix.sums[name]))))}
+    notes = []
+    if broken:
+        notes.append(
+            f"the importance matrix has no number for {sum(broken.values())} columns of {_some(list(broken))}: "
+            "they weigh least"
+        )
+    if silent:
+        notes.append(f"the importance matrix says nothing of {_some(silent)}: quantized without it")
+    return usable, tuple(notes)
+
+
+def _is_broken(sums: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Entries that no sum of squares can be; zero is fine: a text that never touches a column says so."""
+    broken: NDArray[np.bool_] = ~np.isfinite(sums) | (sums < 0)
+    return broken
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _importance(matrix: Imatrix, name: str) -> NDArray[np.float32] | None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ...units import format_bytes, format_rate
 from ..cost.footprint import repacked_types
+from ..cost.sibling import Sibling
 from .choice import Choice
 from .layout import Site
 from .plan_types import Decision, PlacementPlan, Wish
@@ -57,9 +58,16 @@ def _target(ranked: Sequence[Choice], wish: Wish) -> Decision:
         "target",
         best.target.variant,
         f"{_AIMS[wish.objective]}: {format_rate(best.tokens_per_s)}, "
-        f"{best.sibling.agreement:.1%} of tokens as the reference",
+        f"{fidelity(best.sibling)} of tokens as the reference",
         f"{second.target.variant} at {format_rate(second.tokens_per_s)}" if second else None,
     )
+
+
+def fidelity(sibling: Sibling) -> str:
+    """A figure that was measured looks like one; what the table by bits says is called an estimate."""
+    if sibling.measured_agreement is not None:
+        return f"{sibling.measured_agreement:.1%}"
+    return f"about {sibling.agreement:.0%} (by bits, not measured)"
 
 
 def _draft(best: Choice, wish: Wish) -> Decision:

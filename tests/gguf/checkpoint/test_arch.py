@@ -143,3 +143,16 @@ def test_rope_scaling_of_each_kind_is_written() -> None:
 def test_no_class_name_is_claimed_twice() -> None:
     names = [name for row in ARCHITECTURES for name in row.hf_names]
     assert len(names) == len(set(names))
+
+
+def test_the_first_training_length_counts_wherever_it_stands_and_is_never_guessed() -> None:
+    old = config_of("phi3")
+    rope = {**old["rope_scaling"], "original_max_position_embeddings": old["original_max_position_embeddings"]}
+    new = {k: v for k, v in old.items() if k not in ("rope_scaling", "original_max_position_embeddings")}
+    phi3 = find_architecture("Phi3ForCausalLM")
+    fields = metadata_fields(phi3, Hparams(old))
+    assert metadata_fields(phi3, Hparams({**new, "rope_parameters": rope})) == fields
+    assert fields["phi3.rope.scaling.attn_factor"] > 1
+    del rope["original_max_position_embeddings"]
+    with pytest.raises(CheckpointError, match="original_max_position_embeddings"):
+        metadata_fields(phi3, Hparams({**new, "rope_parameters": rope}))

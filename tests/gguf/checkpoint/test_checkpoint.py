@@ -220,3 +220,13 @@ def read_gguf_tensors(path: Path) -> dict[str, tuple[str, np.ndarray[Any, Any]]]
         found[tensor.name] = (tensor.tensor_type.name, values)
         assert tensor.n_bytes == BY_NAME[tensor.tensor_type.name].n_bytes(values.size)
     return found
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json"])
+@pytest.mark.parametrize("alone", [False, True])
+def test_an_adapter_is_refused_beside_its_base_and_alone(tmp_path: Path, name: str, alone: bool) -> None:
+    if not alone:
+        write_checkpoint(tmp_path, "llama")
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(CheckpointError, match=rf"holds a LoRA adapter \({name}\).*merge it into its base first"):
+        open_checkpoint(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import unicodedata
 from collections.abc import Iterator
@@ -173,4 +174,51 @@ def test_damaged_tokenizers_are_one_sentence(tmp_path: Path) -> None:
         read_vocabulary(tmp_path, 640)
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 1 << 40}}}))
     with pytest.raises(CheckpointError, match="token id of"):
+        read_vocabulary(tmp_path, 640)
+
+
+def test_fillers_are_not_named_among_dropped_tokens(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, "llama")
+    (tmp_path / "added_tokens.json").write_text('{"<far>": 650}')
+    assert read_vocabulary(tmp_path, 640).notes == ("1 tokens have no embedding row and were dropped: <far>",)
+
+
+def test_a_vocabulary_that_loses_its_end_token_is_refused(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, "llama")
+    (tmp_path / "added_tokens.json").write_text('{"<the end>": 650}')
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "eos_token": "<the end>"}))
+    with pytest.raises(CheckpointError, match="'<the end>' is number 650 and the model has 640 embedding rows"):
+        read_vocabulary(tmp_path, 640)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("added_tokens.json", {"<a>": "one"}),
+        ("added_tokens.json", {"<a>": [1]}),
+        ("tokenizer_config.json", {"added_tokens_decoder": [1, 2]}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"5": "text"}}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"x": {"content": "<a>"}}}),
+        ("generation_config.json", {"eos_token_id": {"id": 2}}),
+        ("generation_config.json", {"eos_token_id": ["two"]}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_files_of_another_shape_are_one_sentence(
+    tmp_path: Path, kind: str, file: str, content: dict[str, object]
+) -> None:
+    write_checkpoint(tmp_path, kind)
+    (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="the tokenizer's JSON files are not as they should be"):
+        read_vocabulary(tmp_path, 640)
+
+
+@pytest.mark.parametrize("part", ["model", "added_tokens", "pre_tokenizer", "normalizer"])
+@pytest.mark.parametrize("wrong", [[], ["a"], "text", 7])
+def test_a_tokenizer_json_of_another_shape_never_ends_in_a_traceback(tmp_path: Path, part: str, wrong: object) -> None:
+    write_checkpoint(tmp_path, "qwen2")
+    document = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**document, part: wrong}))
+    with contextlib.suppress(CheckpointError):
         read_vocabulary(tmp_path, 640)

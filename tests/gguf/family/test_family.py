@@ -133,3 +133,13 @@ def test_remove_deletes_the_folder_and_only_known_families(family: Family, tmp_p
     assert left == []
     assert not family.folder.exists()
     assert family_names() == []
+
+
+def test_a_path_that_is_no_file_says_what_it_is(home: Path, tmp_path: Path) -> None:
+    del home
+    (tmp_path / "folder.gguf").mkdir()
+    (tmp_path / "link.gguf").symlink_to(tmp_path / "gone.gguf")
+    said = {"x.gguf": "is not there;", "no/x.gguf": "nor is its folder", "folder.gguf": "a folder, no file"}
+    for name, words in {**said, "link.gguf": r"a link to .*gone.gguf, which is not there"}.items():
+        with pytest.raises(FamilyError, match=words):
+            Family.open(tmp_path / name)

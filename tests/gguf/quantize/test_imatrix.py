@@ -99,7 +99,8 @@ def test_zeros_and_numbers_that_are_none_become_small_and_finite(tiny: Path, col
     tensors = read_card(tiny).tensors
     values = collected.sums["blk.0.attn_q.weight"].copy()
     values[:5] = [0.0, np.nan, np.inf, -1.0, 0.0]
-    usable, _ = usable_importances(altered(collected, "blk.0.attn_q.weight", values), tensors)
+    usable, notes = usable_importances(altered(collected, "blk.0.attn_q.weight", values), tensors)
+    assert notes == ("the importance matrix has no number for 3 columns of blk.0.attn_q.weight: they weigh least",)
     importance = usable["blk.0.attn_q.weight"]
     assert np.isfinite(importance).all()
     assert (importance > 0).all()
