@@ -81,6 +81,7 @@ class Rig:
     folder: Path | None = None
     notifications: bool = False
     vocab: FakeVocab = field(default_factory=FakeVocab)
+    first_conversation: Callable[[Store], int] | None = None
 
     def runtime(self, *_: object) -> Runtime:
         """A runtime over the fakes."""
@@ -109,6 +110,7 @@ class Rig:
             request_fields=self.request_fields,
             family=self.family,
             preferences_path=(self.folder or Path(tempfile.mkdtemp())) / "chat.json",
+            first_conversation=self.first_conversation,
         )
 
     @contextlib.asynccontextmanager

@@ -45,6 +45,7 @@ class ChatSettings:
     """family None: the one last used. The three functions are called in threads, once the screen is up.
 
     looks: fields of Preferences that a settings file or the environment decides; they win over what was remembered.
+    first_conversation: says which stored conversation is on show first.
     remembers: whether looks and family are written down for the next time.
     """
 
@@ -57,6 +58,7 @@ class ChatSettings:
     presets_path: Path | None = None
     looks: Mapping[str, Any] = field(default_factory=dict)
     remembers: bool = True
+    first_conversation: Callable[[Store], int] | None = None
     read_vitals: Callable[[], Callable[[], Vitals]] | None = None
 
 
@@ -146,6 +148,11 @@ class ChatApp(App[None]):
         dialogue = Dialogue(store, self._settings.request_fields, self._settings.system, presets)
         self.chat.begin(dialogue, Turns(self._engine, dialogue))
         self.chat.draw_title()
+        if self._settings.first_conversation is not None:
+            try:
+                self.chat.open_conversation(self._settings.first_conversation(store))
+            except EdgeSpecQuantError as error:
+                self.chat.complain(str(error), is_error=False)
         if own.problem:
             self.chat.complain(own.problem, is_error=False)
 

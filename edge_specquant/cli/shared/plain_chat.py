@@ -27,6 +27,15 @@ class PlainChat:
         self._dialogue = Dialogue(store, lambda: request_fields, system)
         self._last_stats = "no reply yet"
 
+    def go_on(self, conversation_id: int) -> None:
+        """A stored conversation: its last two messages are shown, and what is said follows. Raises StoreError."""
+        from .text import shown
+
+        self._dialogue.open(conversation_id)
+        for message in self._dialogue.messages()[-2:]:
+            click.secho(message.role, err=True, dim=True)
+            click.echo(shown(message.text))
+
     def loop(self) -> None:
         """Reads lines until /quit or the end of input."""
         click.secho(_HELP, err=True, dim=True)

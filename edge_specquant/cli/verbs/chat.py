@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from ...config import load_settings
+from ..shared.continuing import continue_flag, conversation_id
 from ..shared.options import generation_flags, take_engine, take_request_fields
 
 _WEB_DRIVER = "TEXTUAL_DRIVER"  # set by textual-serve for the program it shows in a browser
@@ -22,9 +24,17 @@ _WEB_DRIVER = "TEXTUAL_DRIVER"  # set by textual-serve for the program it shows 
 @click.option("--web", is_flag=True, help="Serve the full screen to a browser on this machine.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8123, show_default=True, help="Port for --web.")
 @click.option("--system", metavar="TEXT", help="System prompt.")
+@continue_flag
 @generation_flags
 def command(
-    family: str | None, plain: bool, screen_reader: bool, web: bool, port: int, system: str | None, **flags: Any
+    family: str | None,
+    plain: bool,
+    screen_reader: bool,
+    web: bool,
+    port: int,
+    system: str | None,
+    go_on: str | None,
+    **flags: Any,
 ) -> None:
     """Talk with FAMILY (default: the one last used). A NO_COLOR, dumb or absent terminal gets the plain chat."""
     if web:
@@ -32,9 +42,9 @@ def command(
         return
     chat = load_settings({"chat.family": family, "chat.system": system}).settings.chat
     if plain or screen_reader or needs_plain(os.environ, sys.stdin.isatty() and sys.stdout.isatty()):
-        _talk_plainly(chat.family or "demo", chat.system or None, flags)
+        _talk_plainly(chat.family or "demo", chat.system or None, go_on, flags)
     else:
-        _talk_full_screen(chat.family, chat.system or None, flags)
+        _talk_full_screen(chat.family, chat.system or None, go_on, flags)
 
 
 def needs_plain(environment: Mapping[str, str], is_terminal: bool) -> bool:
@@ -44,7 +54,7 @@ def needs_plain(environment: Mapping[str, str], is_terminal: bool) -> bool:
     return not is_terminal or bool(environment.get("NO_COLOR")) or environment.get("TERM") in ("dumb", "unknown")
 
 
-def _talk_plainly(family: str, system: str | None, flags: dict[str, Any]) -> None:
+def _talk_plainly(family: str, system: str | None, go_on: str | None, flags: dict[str, Any]) -> None:
     from ...printable import shown
     from ...runtime import Runtime
     from ...store import open_store
@@ -57,14 +67,19 @@ def _talk_plainly(family: str, system: str | None, flags: dict[str, Any]) -> Non
     with runtime, open_store(load_settings().settings.store) as store:
         if store.notice:
             click.echo(shown(store.notice), err=True)
-        PlainChat(runtime, store, system, **take_request_fields(flags)).loop()
+        talk = PlainChat(runtime, store, system, **take_request_fields(flags))
+        if go_on is not None:
+            talk.go_on(conversation_id(store, go_on))
+        talk.loop()
 
 
-def _talk_full_screen(family: str | None, system: str | None, flags: dict[str, Any]) -> None:
+def _talk_full_screen(family: str | None, system: str | None, go_on: str | None, flags: dict[str, Any]) -> None:
     from ...tui.launch import run_chat, settings_for
 
     fields = take_request_fields(flags)
-    run_chat(settings_for(family, system, lambda: take_engine(dict(flags)), fields))
+    settings = settings_for(family, system, lambda: take_engine(dict(flags)), fields)
+    first = None if go_on is None else lambda store: conversation_id(store, go_on)
+    run_chat(replace(settings, first_conversation=first))
 
 
 def _serve(port: int) -> None:

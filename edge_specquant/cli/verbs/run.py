@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..shared.continuing import LAST, continue_flag, kept_in, preset, with_files
 from ..shared.options import generation_flags, take_engine, take_request_fields
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="No line of statistics.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Append every round, for `gamma`.")
 @click.option("--task", default="", metavar="LABEL", help="What the recorded rounds are about (code, chat ...).")
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="A text file that goes along; repeatable.")
+@click.option("--preset", "preset_name", metavar="NAME", help="A preset's system prompt and sampling, as in the chat.")
+@continue_flag
 @generation_flags
 def command(
     family: str,
@@ -36,6 +40,9 @@ def command(
     quiet: bool,
     record: Path | None,
     task: str,
+    files: tuple[str, ...],
+    preset_name: str | None,
+    go_on: str | None,
     **flags: Any,
 ) -> None:
     """Answer PROMPT (or standard input) with FAMILY and stream the text."""
@@ -47,7 +54,12 @@ def command(
     from ..shared.thoughts import Thoughts
 
     engine, fields = replace(take_engine(flags), record=record, record_task=task), take_request_fields(flags)
-    request = Request(prompt=_prompt(prompt), **fields, **flags)
+    if prompt is None and go_on not in (None, LAST) and not go_on.isdecimal():
+        prompt, go_on = go_on, LAST  # `--continue "a prompt"`
+    if preset_name is not None:
+        chosen = preset(preset_name)
+        fields, flags["system"] = chosen.applied_to(fields), flags["system"] or chosen.system or None
+    request = Request(prompt=with_files(_prompt(prompt), files), **fields, **flags)
     with step_progress() as progress:
         runtime = Runtime.process(family, engine, progress)
     if request.prefill and not as_json:
@@ -57,11 +69,12 @@ def command(
     token_ids: list[int] = []
     logprobs: list[TokenLogprobs] = []
     shown_thoughts = Thoughts(hidden=hide_thoughts)
-    with runtime:
+    with runtime, kept_in(go_on, request) as (request, keep):
         target, draft = runtime.siblings(request)
         for event in events(runtime, request):
             texts.append(event.text)
             thoughts.append(event.thought)
+            keep(event.text)
             if event.token_id is not None:
                 token_ids.append(event.token_id)
             if event.logprobs is not None:
