@@ -143,7 +143,7 @@ STATES: dict[str, tuple[State, tuple[int, int]]] = {
     "branches": (branches, (100, 30)),
     "search": (search, (120, 30)),
     "presets": (presets, (100, 34)),
-    "keys": (keys, (100, 46)),
+    "keys": (keys, (100, 48)),
 }
 
 
