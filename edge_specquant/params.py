@@ -77,7 +77,8 @@ class SamplingParams:
 class SpeculationParams:
     """Who drafts, how far, and how drafts are judged.
 
-    draft: a variant of the family ("q4"), "lookup", a chain such as "lookup+q4", "none", or None for the plan's choice.
+    draft: a variant of the family ("q4"), "lookup", "mtp" (the target's own next-token layer), a chain such as
+    "lookup+q4", "none", or None for the plan's choice.
     What a reply's form forces ("grammar") is drafted beside any of them but "none".
     n_draft: draft tokens per round; None lets the controller decide.
     controller: "goodput", "fixed", "entropy" or "speckv"; n_draft given means "fixed".
@@ -106,7 +107,7 @@ class SpeculationParams:
 MAX_DRAFT = 48  # widest draft one round may carry; contexts reserve output rows for it
 RANDOM_SEEDS = (-1, 0xFFFFFFFF)  # LLAMA_DEFAULT_SEED, signed and not
 ACCEPT_RULES = ("match", "rejection")
-NOT_SIBLINGS = ("none", "lookup", "grammar")  # what may draft besides a family's siblings
+NOT_SIBLINGS = ("none", "lookup", "mtp", "grammar")  # what may draft besides a family's siblings
 FREE_DRAFTERS = ("lookup", "grammar")  # those whose drafts cost no forward
 CONTROLLERS = ("goodput", "fixed", "entropy", "speckv")
 

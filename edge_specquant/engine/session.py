@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..errors import ContextError, ModelLoadError, VocabularyError
-from ..native.protocol import ContextParams, Model
+from ..native.protocol import Context, ContextParams, Model
 from ..params import NOT_SIBLINGS, SamplingParams, SpeculationParams
 from .caches.certificate import Certificate
 from .caches.certificate_files import certificate
@@ -20,7 +20,7 @@ from .caches.residents import Resident, Residents
 from .caches.snapshots import Snapshots
 from .constraint import Constraint, Constraints
 from .control.cascade import best_gain, riders
-from .control.costs import Costs, Curve
+from .control.costs import Costs, Curve, Line
 from .control.draft_length import Controller, Entropy, Fixed
 from .control.goodput import Goodput
 from .control.prices import Joules, Power, Price
@@ -30,8 +30,10 @@ from .drafters.draft import Drafter
 from .drafters.grammar import GrammarDrafter
 from .drafters.lookup import LookupDrafter
 from .drafters.model_drafter import ModelDrafter
+from .drafters.mtp_drafter import MTP, HeadCells, HiddenStates, MtpDrafter
 from .drafters.portfolio import Portfolio
 from .drafters.redo import RedoController, RedoDrafter
+from .drafters.row_reader import RowReader
 from .events import TokenEvent
 from .prompts.shorten import Shorten
 from .sampling import TokenSampler
@@ -88,6 +90,15 @@ def _no_curves(name: str) -> None:
     del name
 
 
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """A target's next-token layer: the cache whose hidden states it reads, its own cells, what its forwards cost."""
+
+    target: KVCache
+    cells: HeadCells
+    curve: Line
+
+
 class Session:
     """Caches over residents. context_params(variant) sizes a sibling's context; snapshots keep branches left behind.
 
@@ -127,6 +138,7 @@ class Session:
         self._give_way = give_way
         self._constraints = constraints or Constraints()
         self._caches: dict[str, tuple[Model, KVCache]] = {}
+        self._heads: dict[str, _Head] = {}
         self.notices: list[str] = []
 
     def reply(self, plan: ReplyPlan) -> Iterator[TokenEvent]:
@@ -192,14 +204,18 @@ class Session:
     def cancel(self) -> None:
         """Stops the running reply within a graph node; call from any thread."""
         self._stopped = True
-        for _, cache in tuple(self._caches.values()):
-            cache.context.abort()
+        for context in self._contexts():
+            context.abort()
 
     def resume(self) -> None:
         """Lets decodes run again after a cancel."""
         self._stopped = False
-        for _, cache in self._caches.values():
-            cache.context.resume()
+        for context in self._contexts():
+            context.resume()
+
+    def _contexts(self) -> tuple[Context, ...]:
+        heads = tuple(head.cells.context for head in tuple(self._heads.values()))
+        return (*(cache.context for _, cache in tuple(self._caches.values())), *heads)
 
     def n_cached(self, name: str) -> int:
         """Tokens the sibling's cache holds."""
@@ -215,6 +231,7 @@ class Session:
         """Frees a sibling and its cells; it is loaded again when it is needed. Not while a reply uses it."""
         for key in (name, f"{name} again"):
             self._caches.pop(key, None)
+        self._heads.pop(name, None)
         self._residents.evict(name)
 
     def leave_out(self, name: str) -> None:
@@ -313,6 +330,8 @@ class Session:
         for name in plan.draft.split("+"):
             if name == LOOKUP:
                 made.append(LookupDrafter())
+            elif name == MTP:
+                made += self._mtp_drafter(plan, target, costs)
             elif name == GrammarDrafter.name or (name in self._left_out | self._failed and not plan.draft_is_wish):
                 continue
             elif plan.draft_is_wish or not costs.knows(name) or best_gain(costs, name) >= WORTH_LOADING:
@@ -348,6 +367,44 @@ class Session:
             wants_entropy=plan.speculation.controller in ("entropy", "speckv") or self._traces is not None,
             ride_along=partial(riders, curves[0]) if curves and rides else None,
         )
+
+    def _mtp_drafter(self, plan: ReplyPlan, target: KVCache, costs: Costs) -> list[Drafter]:
+        """The target's own next-token layer as drafter; a notice where there is none that can."""
+        try:
+            head = self._head(plan, target)
+        except ContextError as error:
+            head = str(error)
+        if isinstance(head, str):
+            if plan.draft_is_wish:
+                self.notices.append(f"mtp does not draft: {head}")
+            return []
+        costs.learn_curve(MTP, head.curve)
+        reader = RowReader(
+            MTP,
+            target.context.n_vocab,
+            wants_distributions=plan.speculation.accept == "rejection" and not plan.sampling.greedy,
+            wants_entropy=plan.speculation.controller in ("entropy", "speckv") or self._traces is not None,
+        )
+        return [MtpDrafter(head.cells, reader, target.context.n_vocab)]
+
+    def _head(self, plan: ReplyPlan, target: KVCache) -> _Head | str:
+        """The target's head, opened and timed once, or why there is none. Raises ContextError."""
+        known = self._heads.get(plan.target)
+        if known is not None and known.target is target:
+            return known
+        resident = self._residents.get(plan.target)
+        n_layers = getattr(resident.model, "n_nextn", 0)
+        if n_layers != 1:
+            return f"{plan.target} was loaded with {n_layers or 'no'} next-token layers; it takes one"
+        states = HiddenStates(target.context.n_embd)
+        if not target.watch_hidden(states.watch):
+            return "this engine shows no hidden states here; they are read of one reply at a time"
+        context = resident.open_head(self._context_params(plan.target))
+        if self._stopped:
+            context.abort()
+        cells = HeadCells(context, states)
+        made = self._heads[plan.target] = _Head(target, cells, Line(*cells.time_a_step()))
+        return made
 
     def _costs(self, plan: ReplyPlan) -> Costs:
         """What is learnt about this machine outlives the reply; what is learnt about the text does not."""

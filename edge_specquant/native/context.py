@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import AbortedError, ContextError, ContextFullError, DecodeError, UsageError
 from .library.abort import AbortFlag
+from .library.hidden import Hidden, hidden_rows, keep_hidden
 from .library.library import engine, log_sink
 from .library.undo import Undo
 from .protocol import Chunk, ContextParams, Logits
@@ -47,12 +48,15 @@ class NativeContext:
                 f"no context of {params.n_ctx} tokens for {name}: {log_sink.errors() or 'out of memory?'}; "
                 "try a smaller --ctx or a quantized KV cache"
             )
+        self.n_embd: int = lib.llama_model_n_embd_out(model_handle)
+        self.keeps_hidden = params.is_mtp and keep_hidden(self._handle, outputs_only=True)
         self.n_vocab: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model_handle))
         self._memory = lib.llama_get_memory(self._handle)
         is_whole = params.swa_full and params.n_seq == 1
         self._undo = Undo(
             self._handle,
-            is_recurrent=any(ask(model_handle) for ask in (lib.llama_model_is_recurrent, lib.llama_model_is_hybrid)),
+            is_recurrent=not params.is_mtp
+            and any(ask(model_handle) for ask in (lib.llama_model_is_recurrent, lib.llama_model_is_hybrid)),
             window=None if is_whole else int(lib.llama_model_n_swa(model_handle)) or None,
             is_shared=params.n_seq > 1,
         )
@@ -89,6 +93,20 @@ class NativeContext:
         batch.n_tokens = n
         self._run(n_past, {seq: n})
         return self._rows(n_rows)
+
+    def decode_hidden(self, tokens: Sequence[int], hidden: Hidden, n_past: int) -> Logits:
+        """Of an MTP context: as `decode`, each token with the hidden state of the position before it, (n, n_embd)."""
+        self._hidden[: len(tokens)] = hidden
+        return self.decode(tokens, n_past)
+
+    def keep_hidden(self) -> bool:
+        """From now on each decode keeps the hidden states of all its tokens; False where this engine cannot."""
+        self.keeps_hidden = self.keeps_hidden or keep_hidden(self.handle, outputs_only=False)
+        return self.keeps_hidden
+
+    def hidden(self, n: int) -> Hidden:
+        """The hidden states of the last decode's n tokens (an MTP context: of its n outputs), (n, n_embd), a copy."""
+        return hidden_rows(self.handle, n, self.n_embd)
 
     def decode_mixed(self, chunks: Sequence[Chunk]) -> list[Logits]:
         """Several sequences in one decode, one chunk a sequence; the rows of each, views that the next decode
@@ -185,7 +203,8 @@ class NativeContext:
         native.n_ctx = params.n_ctx
         native.n_batch = native.n_ubatch = params.n_batch
         native.n_seq_max = params.n_seq
-        native.n_rs_seq = params.n_rollback
+        native.n_rs_seq = 0 if params.is_mtp else params.n_rollback
+        native.ctx_type = lib.LLAMA_CONTEXT_TYPE_MTP if params.is_mtp else native.ctx_type
         native.n_outputs_max = max(self.max_rows, params.n_seq)
         native.kv_unified = params.n_seq > 1
         # The engine's own default is 4 threads on any machine, which on two cores is half the speed.
@@ -209,13 +228,14 @@ class NativeContext:
         n = self.n_batch
         self._tokens, self._positions, self._seqs = (np.zeros(n, dtype=np.int32) for _ in range(3))
         self._outputs = np.zeros(n, dtype=np.int8)
+        self._hidden = np.zeros((n if self.params.is_mtp else 0, self.n_embd), dtype=np.float32)
         self._seq_counts = np.ones(n, dtype=np.int32)
         seq_addresses = self._seqs.ctypes.data + self._seqs.itemsize * np.arange(n, dtype=np.uintp)
         self._seq_pointers = np.ascontiguousarray(seq_addresses, dtype=np.uintp)
         self._batch = lib.llama_batch(
             n_tokens=0,
             token=_pointer(self._tokens, ctypes.c_int32),
-            embd=None,
+            embd=_pointer(self._hidden, ctypes.c_float) if self.params.is_mtp else None,
             pos=_pointer(self._positions, ctypes.c_int32),
             n_seq_id=_pointer(self._seq_counts, ctypes.c_int32),
             seq_id=ctypes.cast(self._seq_pointers.ctypes.data, ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))),

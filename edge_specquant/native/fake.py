@@ -102,6 +102,7 @@ class FakeContext:
         self.widths: list[int] = []
         self.can_truncate = model.can_truncate
         self.n_rollback = 0
+        self.n_embd = 0
         self.refuse_truncation_at: int | None = None
         self._n_truncations = 0
         self._aborted = False
@@ -166,6 +167,19 @@ class FakeContext:
             return False
         del self.cells.setdefault(seq, [])[n:]
         return True
+
+    def keep_hidden(self) -> bool:
+        """A script has no hidden states."""
+        return False
+
+    def decode_hidden(self, tokens: Sequence[int], hidden: NDArray[np.float32], n_past: int) -> Logits:
+        """A script has none."""
+        del tokens, hidden, n_past
+        raise DecodeError("there are no next-token layers here")
+
+    def hidden(self, n: int) -> NDArray[np.float32]:
+        """None."""
+        return np.zeros((n, 0), dtype=np.float32)
 
     def used(self, *, seq: int = 0) -> int:
         """Positions held by the sequence."""

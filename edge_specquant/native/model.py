@@ -23,7 +23,8 @@ class NativeModel:
 
     n_gpu_layers: layers placed on GPUs, -1 for all. use_extra_bufts: repacked weights (see `selftest.py`).
     tensor_split: share of each GPU. use_kernel: products by `products.py` where all layers are on the CPU.
-    vocab_only loads no weights. progress(fraction) returning False stops the load.
+    vocab_only loads no weights. load_mtp: next-token layers too; the file must have them.
+    progress(fraction) returning False stops the load.
     Raises ModelLoadError.
     """
 
@@ -38,6 +39,7 @@ class NativeModel:
         use_mlock: bool = False,
         use_kernel: bool = True,
         vocab_only: bool = False,
+        load_mtp: bool = False,
         progress: Progress | None = None,
     ) -> None:
         lib = engine()
@@ -49,6 +51,7 @@ class NativeModel:
         params.n_gpu_layers = n_gpu_layers
         params.use_extra_bufts = use_extra_bufts
         params.vocab_only = vocab_only
+        params.load_mtp = load_mtp
         params.load_mode = _load_mode(lib, use_mmap, use_mlock)
         split = _split_array(lib, tensor_split)
         if split is not None:
@@ -69,6 +72,7 @@ class NativeModel:
         self.n_embd: int = lib.llama_model_n_embd(self._handle)
         self.n_bytes: int = lib.llama_model_size(self._handle)
         self.n_params: int = lib.llama_model_n_params(self._handle)
+        self.n_nextn: int = lib.llama_model_n_layer_nextn(self._handle) if load_mtp else 0
         self.n_swa: int = lib.llama_model_n_swa(self._handle)
         self.is_recurrent = bool(lib.llama_model_is_recurrent(self._handle) or lib.llama_model_is_hybrid(self._handle))
         self.can_truncate = not self.is_recurrent

@@ -21,6 +21,7 @@ def open_model(
     vocab_only: bool = False,
     use_extra_bufts: bool | None = None,
     use_kernel: bool = True,
+    load_mtp: bool = False,
     progress: Progress | None = None,
 ) -> NativeModel:
     """A loaded model; use_extra_bufts None or True is what the self-test allows, False is without.
@@ -41,5 +42,6 @@ def open_model(
         use_mlock=use_mlock,
         use_kernel=use_kernel,
         vocab_only=vocab_only,
+        load_mtp=load_mtp,
         progress=progress,
     )

@@ -16,6 +16,7 @@ Logits = NDArray[np.float32]
 
 DEFAULT_N_BATCH = 512
 DEFAULT_MAX_ROWS = 64
+N_KEPT_STATES = 5  # what engine/caches/kept_states.py holds at most
 DEFAULT_N_ROLLBACK = 8  # each is a copy of all recurrent states; longer drafts are braced by one saved state
 
 
@@ -26,7 +27,8 @@ class ContextParams:
     n_ctx, n_batch in tokens; max_rows is the most logits rows one decode may return (it sizes the compute buffer).
     type_k/type_v are KV cache types ("f16", "q8_0", "q4_0"); a quantized V cache needs flash attention.
     n_seq sequences share the cells. n_rollback: copies of a recurrent state kept to take so many tokens back, where the
-    architecture can (`Context.n_rollback` tells); caches of attention need none. eval_callback is a C callback object
+    architecture can (`Context.n_rollback` tells); caches of attention need none. is_mtp: a context of the next-token
+    layers, fed with the hidden states of another. eval_callback is a C callback object
     (see `eval_callback.py`), kept alive here; eval_callback_data is the address handed to it.
     """
 
@@ -39,6 +41,7 @@ class ContextParams:
     type_v: str = "f16"
     n_seq: int = 1
     n_rollback: int = 0
+    is_mtp: bool = False
     flash_attention: bool | None = None
     swa_full: bool = True
     offload_kqv: bool = True
@@ -119,6 +122,7 @@ class Context(Protocol):
     n_batch: int
     max_rows: int
     n_vocab: int
+    n_embd: int
     can_truncate: bool
     n_rollback: int
 
@@ -170,6 +174,18 @@ class Context(Protocol):
 
     def copy_state_from(self, other: Any, *, seq: int = 0) -> bool:
         """Takes over another context's cells of the same sequence; False when the formats do not fit."""
+        ...
+
+    def keep_hidden(self) -> bool:
+        """From now on each decode keeps the hidden states of all its tokens; False where it cannot."""
+        ...
+
+    def decode_hidden(self, tokens: Sequence[int], hidden: NDArray[np.float32], n_past: int) -> Logits:
+        """Of an MTP context: as `decode`, each token with the hidden state of the position before it, (n, n_embd)."""
+        ...
+
+    def hidden(self, n: int) -> NDArray[np.float32]:
+        """The hidden states of the last decode's n tokens, (n, n_embd)."""
         ...
 
     def abort(self) -> None:

@@ -20,7 +20,25 @@ from ...placement.power.vitals import VitalsReader
 
 
 def record_environment(hardware: HardwareProfile, family: Family, n_threads: int) -> dict[str, Any]:
-    """The record of this moment; takes a tenth of a second to measure the load."""
+    """The record of this moment with the family's files; takes a tenth of a second to measure the load."""
+    return {
+        **record_hardware(hardware, n_threads),
+        "family": family.name,
+        "files": {
+            name: {
+                "file": variant.path.name,
+                "n_bytes": variant.n_bytes,
+                "bits_per_weight": variant.bits_per_weight,
+                "main_type": variant.main_type,
+                "sha256": variant.sha256,
+            }
+            for name, variant in family.variants.items()
+        },
+    }
+
+
+def record_hardware(hardware: HardwareProfile, n_threads: int) -> dict[str, Any]:
+    """The record of this moment, no model in it."""
     vitals = VitalsReader()
     time.sleep(0.1)
     now = vitals.read()
@@ -46,17 +64,6 @@ def record_environment(hardware: HardwareProfile, family: Family, n_threads: int
         "cpu_percent_before": now.cpu_percent,
         "temperature_c": now.temperature_c,
         "n_memory_bytes": hardware.memory.n_total,
-        "family": family.name,
-        "files": {
-            name: {
-                "file": variant.path.name,
-                "n_bytes": variant.n_bytes,
-                "bits_per_weight": variant.bits_per_weight,
-                "main_type": variant.main_type,
-                "sha256": variant.sha256,
-            }
-            for name, variant in family.variants.items()
-        },
     }
 
 

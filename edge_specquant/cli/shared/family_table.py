@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gguf.family.family import Family, Variant
+from ...gguf.format.header import n_nextn_layers
 from ...units import format_bytes
 
 
@@ -88,7 +89,9 @@ def _quality_cells(variant: Variant) -> list[str]:
 
 
 def _notes(family: Family, variant: Variant) -> tuple[str, ...]:
-    return () if family.manifest is None else family.manifest.variants[variant.name].notes
+    noted = () if family.manifest is None else family.manifest.variants[variant.name].notes
+    n_nextn = n_nextn_layers(variant.path)
+    return (*noted, f"next-token layers (MTP): {n_nextn}; --draft mtp") if n_nextn else noted
 
 
 def _fallback(family: Family, variant: Variant) -> str | None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _SIBLING_FLAGS = (
     click.option("--target", metavar="VARIANT", help="Sibling that verifies and answers (f16, q8, q4 ...)."),
     click.option(
-        "--draft", metavar="WHO", help="A sibling, FAMILY:SIBLING, PATH.gguf, 'lookup', a chain 'lookup+q4', or 'none'."
+        "--draft",
+        metavar="WHO",
+        help="A sibling, FAMILY:SIBLING, PATH.gguf, 'lookup', 'mtp', a chain 'lookup+q4', or 'none'.",
     ),
     click.option("--n-draft", type=click.IntRange(0, MAX_DRAFT), help="Draft tokens per round, always."),
     click.option("--controller", type=click.Choice(CONTROLLERS), help="Who decides the draft length."),

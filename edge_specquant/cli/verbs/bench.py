@@ -245,6 +245,33 @@ def structured(family: str, targets: tuple[str, ...], repeats: int, max_tokens: 
 
 
 @command.command()
+@click.option("--kind", default="delta", show_default=True, metavar="delta|short-conv|mamba2", help="Kind of memory.")
+@click.option("--layers", "n_layer", type=click.IntRange(2, 64), default=24, show_default=True, help="Layers.")
+@click.option("--width", "n_embd", type=click.IntRange(64, 8192), default=1024, show_default=True, help="Features.")
+@click.option("--n-draft", type=click.IntRange(1, 16), default=3, show_default=True, help="Draft tokens a round.")
+@click.option("--acceptance", type=click.FloatRange(0, 1), default=0.7, show_default=True, help="Of each draft token.")
+@click.option("--rounds", "n_rounds", type=click.IntRange(1), default=24, show_default=True, help="Rounds of a turn.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Turns of each way.")
+@click.option("--threads", "n_threads", type=click.IntRange(0), default=0, help="0: the engine's choice.")
+@_with(*_OUTPUT_FLAGS)
+def states(kind: str, n_layer: int, n_embd: int, **flags: Any) -> None:
+    """What taking tokens back costs a recurrent model.
+
+    A random model with recurrent states: rejected tokens rolled back by the engine, taken back by a saved state, or
+    nothing drafted at all; in turns, ms a round.
+    """
+    from ...bench.benches.state_cost import bench_states
+    from ...native.selftest.tiny_kinds import Sizes
+    from ..shared.bench_output import progress_line
+
+    head = max(32, n_embd // 16)
+    sizes = Sizes(n_embd, n_layer, 7 * n_embd // 2, n_embd // head, max(1, n_embd // head // 4), head, 4)
+    output = {name: flags.pop(name) for name in ("report", "out", "only_json")}
+    line = click.get_current_context().with_resource(progress_line(output["only_json"]))
+    _show(bench_states(line, kind=kind, sizes=sizes, **flags), output | {"progress": line})
+
+
+@command.command()
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @_with(*_OUTPUT_FLAGS)

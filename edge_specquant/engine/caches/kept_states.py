@@ -12,9 +12,9 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from ...native.protocol import Context
+from ...native.protocol import N_KEPT_STATES, Context
 
-MAX_KEPT = 4
+MAX_KEPT = N_KEPT_STATES - 1
 """States of earlier prompts, the oldest given up first; one more is of the draft under way."""
 _MEMORY = 0.3  # weight of the newest time in a running average
 

@@ -18,6 +18,8 @@ from ...native.protocol import Context, Logits
 from .kept_states import KeptStates
 
 OnProgress = Callable[[int, int], None]
+OnHidden = Callable[[int, Sequence[int], NDArray[np.float32]], None]
+"""First position, tokens, their hidden states (n_tokens, n_embd): of each decode, rejected drafts included."""
 
 _WORTH_A_STATE = 64
 """Tokens of a prompt, fewer than which are decoded again sooner than a state is kept for them."""
@@ -40,6 +42,7 @@ class KVCache:
         self.max_width: int | None = None
         self.any_width_until = 0
         self.decode_s = 0.0
+        self.on_hidden: OnHidden | None = None
         self._seq = seq
 
     @property
@@ -200,8 +203,17 @@ class KVCache:
             self.truncate(n_past)
             raise
         self.decode_s += time.perf_counter() - begun
+        if self.on_hidden is not None:
+            self.on_hidden(n_past, tokens, self.context.hidden(len(batch))[:n])
         self.tokens.extend(tokens)
         return rows[:n_rows]
+
+    def watch_hidden(self, watcher: OnHidden) -> bool:
+        """Every decode's hidden states go to this watcher; False where the context has none to show."""
+        if not self.context.keep_hidden():
+            return False
+        self.on_hidden = watcher
+        return True
 
     def _can_drop(self, n: int) -> bool:
         """Whether n cells of the next decode can be dropped without a state kept."""

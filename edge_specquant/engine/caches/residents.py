@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...native.protocol import Context, ContextParams, Model
 from .kv_cache import KVCache
@@ -37,6 +37,12 @@ class Resident:
         context = self.model.context(params)
         self.contexts.append(context)
         return KVCache(context)
+
+    def open_head(self, params: ContextParams) -> Context:
+        """A context of the model's next-token layers. Raises ContextError."""
+        context = self.model.context(replace(params, is_mtp=True, max_rows=1))
+        self.contexts.append(context)
+        return context
 
     def close(self) -> None:
         """Frees contexts, then weights."""

@@ -46,6 +46,22 @@ class Guess:
         return width
 
 
+class Line:
+    """first_s for one token, further_s for each more, whatever the context holds."""
+
+    def __init__(self, first_s: float, further_s: float) -> None:
+        self._first_s, self._further_s = first_s, further_s
+
+    def decode_s(self, width: int, n_past: int = 0) -> float:
+        """Seconds of a forward of `width` tokens."""
+        del n_past
+        return self._first_s + self._further_s * (width - 1)
+
+    def cheapest_width(self, width: int) -> int:
+        """The width itself."""
+        return width
+
+
 class Costs:
     """The target's and the drafts' curves. `observe_*` keep them honest while the machine's speed drifts.
 
@@ -74,6 +90,10 @@ class Costs:
         self.pending: Callable[[], int] = lambda: 1
         self.n_pending = 1
         self.undo_s: Callable[[int], tuple[float, float] | None] = lambda _n_draft: None
+
+    def learn_curve(self, source: str, curve: Curve) -> None:
+        """A draft's own curve, where it was measured after these costs were made."""
+        self._drafts.setdefault(source, curve)
 
     def begin_round(self) -> None:
         """Looks who shares the batches now: a round is chosen and booked by one and the same answer."""

@@ -8,36 +8,22 @@ lookup (a cascade): guesses copied from the text ride along in its batch and sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
 
 from ...errors import ContextFullError
-from ...native.protocol import Logits
 from ..caches.kv_cache import KVCache
-from ..sampling import Distribution, TokenSampler, draw
-from ..signals import Offer, Signals
+from ..sampling import TokenSampler
+from ..signals import Offer
 from .draft import NOTHING, Draft, GoOn
 from .lookup import NgramIndex
+from .row_reader import Made, RowReader
 
 # Copying all of the target's cells takes about as long as decoding one more token of the draft for every 128 of them
 # (0.5B: 0.1 ms for 40 cells, 3 to 27 ms for 1,024; four tokens instead of one cost 6 ms, 32 cost 55).
 _TRANSPLANT_FROM = 3
 _CELLS_COPIED_A_TOKEN = 128
-_DRAFT_STREAM = 0x5EED_D4AF
 
 RideAlong = Callable[[int], int]
 """Length of a lookup's match -> how many guesses to send along; from measured cost."""
-
-
-@dataclass(slots=True)
-class _Made:
-    """A draft in the making."""
-
-    tokens: list[int] = field(default_factory=list)
-    signals: list[Signals] = field(default_factory=list)
-    distributions: list[Distribution] = field(default_factory=list)
-    finished: bool = False
 
 
 class ModelDrafter:
@@ -62,12 +48,10 @@ class ModelDrafter:
         self._cache = cache
         self._target = target
         self._n_vocab = n_vocab
-        self._wants_distributions = wants_distributions
-        self._wants_entropy = wants_entropy
+        self._reader = RowReader(name, n_vocab, wants_distributions=wants_distributions, wants_entropy=wants_entropy)
         self._ride_along = None if wants_distributions else ride_along
         self._index = NgramIndex()
         self._n_before = 0
-        self._scratch = np.empty(n_vocab, dtype=np.float32)
 
     @property
     def decode_s(self) -> float:
@@ -98,7 +82,7 @@ class ModelDrafter:
         if self._ride_along is not None:
             self._index.update(history)
         self._n_before = len(history)
-        made = _Made()
+        made = Made()
         text = [*history]
         while not made.finished:
             guesses = self._guesses(text, limit - len(made.tokens) - 1, sampler)
@@ -107,7 +91,7 @@ class ModelDrafter:
             except ContextFullError:
                 break
             for row, guess in zip(rows[:, : self._n_vocab], (*guesses, None), strict=True):
-                token = self._take(row, made, sampler, len(text))
+                token = self._reader.take(row, made, sampler, len(text))
                 text.append(token)
                 done = len(made.tokens) >= limit or token in sampler.eog_tokens or not sampler.allows(token)
                 made.finished = done or not go_on(made.signals[-1])
@@ -118,9 +102,7 @@ class ModelDrafter:
                 if token != guess or made.finished:
                     break
             self._cache.truncate(len(text) - 1)  # the last token was never decoded; disagreed guesses go
-        origins = (self.name,) * len(made.tokens)
-        distributions = tuple(made.distributions) if self._wants_distributions else None
-        return Draft(tuple(made.tokens), origins, tuple(made.signals), distributions, n_behind)
+        return self._reader.draft(made, n_behind)
 
     def accepted(self, n: int) -> None:
         """Keeps the cells of the history and of the n accepted tokens."""
@@ -131,21 +113,12 @@ class ModelDrafter:
 
     # -- one step ---------------------------------------------------------------------------------------------------
 
-    def _take(self, row: Logits, made: _Made, sampler: TokenSampler, position: int) -> int:
-        """Reads one draft token off a row."""
-        token, distribution = self._choose(row, sampler, position)
-        made.tokens.append(token)
-        if distribution is not None:
-            made.distributions.append(distribution)
-        made.signals.append(self._signals(row, token, len(made.tokens) - 1))
-        return token
-
     def _guesses(self, text: Sequence[int], room: int, sampler: TokenSampler) -> list[int]:
         """What the form forces, else what a lookup would copy, as far as the measured cost of riding along allows."""
         room = min(room, self._cache.context.max_rows - 1)
         if room < 1 or not self._cache.context.can_truncate:
             return []
-        forced = () if sampler.constraint is None or self._wants_distributions else sampler.constraint.forced()
+        forced = () if sampler.constraint is None or self._reader.wants_distributions else sampler.constraint.forced()
         if forced:
             return [token for token in forced[:room] if token < self._n_vocab]
         if self._ride_along is None:
@@ -175,23 +148,3 @@ class ModelDrafter:
         if self._target is None:
             return False
         return behind >= _TRANSPLANT_FROM + self._target.n_past // _CELLS_COPIED_A_TOKEN
-
-    def _choose(self, row: Logits, sampler: TokenSampler, position: int) -> tuple[int, Distribution | None]:
-        if sampler.plain_greedy:
-            return int(row.argmax()), None
-        if not self._wants_distributions or sampler.params.greedy:
-            return sampler.choose(row, position), None
-        distribution = sampler.distribution(row, position)
-        return draw(distribution, sampler.seed ^ _DRAFT_STREAM, position), distribution
-
-    def _signals(self, row: Logits, token: int, position: int) -> Signals:
-        """Confidence (softmax of the row at the token) and, where wanted, the entropy; the row is not copied."""
-        shifted = np.subtract(row, row.max(), out=self._scratch[: row.size])
-        chosen = float(shifted[token])
-        if not self._wants_entropy:
-            total = float(np.exp(shifted, out=shifted).sum())
-            return Signals(position, self.name, confidence=float(np.exp(chosen)) / total)
-        weights = np.exp(shifted)
-        total = float(weights.sum())
-        entropy = float(np.log(total) - np.dot(weights, np.maximum(shifted, -1e4)) / total)
-        return Signals(position, self.name, confidence=float(np.exp(chosen)) / total, entropy=max(0.0, entropy))

@@ -210,6 +210,7 @@ class SequenceContext:
         # With others, half a batch at most, so that a long prompt leaves room for those who answer.
         self.n_batch = max(self.max_rows, mixer.context.n_batch // min(2, mixer.n_seq))
         self.n_vocab = mixer.context.n_vocab
+        self.n_embd = mixer.context.n_embd
         self.can_truncate = mixer.context.can_truncate
         # A batch of two sequences may move the state copies of a third (native/undo.py).
         self.n_rollback = mixer.context.n_rollback if mixer.n_seq <= 2 else 0
@@ -249,6 +250,19 @@ class SequenceContext:
         """Back to what `save_partial` gave."""
         del seq
         return self._mixer.alone(lambda context: context.load_partial(data, n, seq=self._seq))
+
+    def keep_hidden(self) -> bool:
+        """Not in batches of several sequences."""
+        return False
+
+    def decode_hidden(self, tokens: Sequence[int], hidden: NDArray[np.float32], n_past: int) -> Logits:
+        """Not in batches of several sequences."""
+        del tokens, hidden, n_past
+        raise DecodeError("there are no next-token layers here")
+
+    def hidden(self, n: int) -> NDArray[np.float32]:
+        """None."""
+        return np.zeros((n, 0), dtype=np.float32)
 
     def used(self, *, seq: int = 0) -> int:
         """Positions held."""

@@ -6,6 +6,7 @@ of weight types. Knows nothing of memory, devices or families.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import struct
@@ -16,6 +17,7 @@ from typing import TypeVar
 
 from ...errors import GGUFError, VocabularyError
 from .container import Container, TensorInfo, read_container
+from .layer_memory import LayerMemory, layer_memory
 from .weight_types import FILE_TYPE_NAMES
 
 _T = TypeVar("_T", int, str)
@@ -56,6 +58,8 @@ class ModelCard:
     n_ctx_train: int
     n_vocab: int
     n_expert: int
+    n_expert_used: int
+    memory: LayerMemory
     sliding_window: int | None
     vocabulary_sha256: str
     chat_template: str | None
@@ -90,6 +94,11 @@ class ModelCard:
         return dict(Counter(tensor.weight_type.name for tensor in self.tensors).most_common())
 
     @property
+    def n_nextn(self) -> int:
+        """Next-token layers behind the trunk, which can draft (MTP)."""
+        return self.memory.n_nextn
+
+    @property
     def has_tied_embeddings(self) -> bool:
         """Whether the token embedding is also the output head (no tensor of its own)."""
         return all(tensor.name != "output.weight" for tensor in self.tensors)
@@ -106,6 +115,7 @@ def read_card(path: Path) -> ModelCard:
     n_head_by_layer = sizes.by_layer("attention.head_count", n_layer)
     n_head = max(n_head_by_layer)
     n_head_kv_by_layer = sizes.by_layer("attention.head_count_kv", n_layer, default=n_head)
+    n_ff_by_layer = sizes.by_layer("feed_forward_length", n_layer, default=0)
     file_type = first.get_int("general.file_type")
     return ModelCard(
         paths=tuple(container.path for container in containers),
@@ -119,16 +129,36 @@ def read_card(path: Path) -> ModelCard:
         n_head_kv_by_layer=n_head_kv_by_layer,
         head_size_k=sizes.optional("attention.key_length", n_embd // max(n_head, 1)),
         head_size_v=sizes.optional("attention.value_length", n_embd // max(n_head, 1)),
-        n_ff=max(sizes.by_layer("feed_forward_length", n_layer, default=0)),
+        n_ff=max(n_ff_by_layer),
         n_ctx_train=sizes.optional("context_length", 0),
         n_vocab=_n_vocab(first),
         n_expert=sizes.optional("expert_count", 0),
+        n_expert_used=sizes.optional("expert_used_count", 0),
+        memory=layer_memory(
+            architecture, n_head_kv_by_layer, n_ff_by_layer, functools.partial(sizes.optional, default=0)
+        ),
         sliding_window=sizes.optional("attention.sliding_window", 0) or None,
         vocabulary_sha256=_vocabulary_sha256(first),
         chat_template=first.get_str("tokenizer.chat_template"),
         special_token_ids=_special_token_ids(first),
         tensors=tuple(tensor for container in containers for tensor in container.tensors),
     )
+
+
+def n_nextn_layers(path: Path) -> int:
+    """Next-token layers (MTP) that a file really holds; 0 for a file that cannot be read. Remembered by its date."""
+    try:
+        return _n_nextn_layers(path, path.stat().st_mtime_ns)
+    except (GGUFError, OSError):
+        return 0
+
+
+@functools.lru_cache(maxsize=64)
+def _n_nextn_layers(path: Path, _changed_ns: int) -> int:
+    containers = read_shards(path)
+    n = containers[0].get_int(f"{containers[0].get_str('general.architecture')}.nextn_predict_layers") or 0
+    is_there = any(".nextn." in tensor.name for container in containers for tensor in container.tensors)
+    return n if is_there else 0
 
 
 def read_shards(path: Path) -> tuple[Container, ...]:

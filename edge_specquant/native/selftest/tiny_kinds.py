@@ -240,8 +240,18 @@ KINDS = {
 }
 
 
-def write_tiny_kind(path: Path, kind: str, *, sizes: Sizes | None = None, seed: int = 0, dtype: str = "F16") -> Path:
+def write_tiny_kind(
+    path: Path,
+    kind: str,
+    *,
+    sizes: Sizes | None = None,
+    seed: int = 0,
+    dtype: str = "F16",
+    change: Callable[[str, Array], Array] = lambda _name, values: values,
+) -> Path:
     """Writes one model and returns its path; an existing file is replaced at once, never half.
+
+    change(name, values) sees each tensor, (rows, columns), before it is written.
 
     Raises UsageError for a kind or a type there is none of, or next-token layers where the kind has none.
     """
@@ -255,7 +265,8 @@ def write_tiny_kind(path: Path, kind: str, *, sizes: Sizes | None = None, seed: 
     try:
         _add_fields(writer, kind, made, s)
         add_vocabulary(writer, tokens, scores, token_kinds, CHAT_TEMPLATE)
-        for name, values in _all_tensors(made, s, seed):
+        for name, random in _all_tensors(made, s, seed):
+            values = change(name, random)
             is_product = values.ndim > 1 and "ssm_" not in name.replace("ssm_in", "").replace("ssm_out", "")
             is_half = dtype == "F16" and is_product and "shortconv.conv" not in name and "ffn_gate_inp" not in name
             writer.add_tensor(name, values.astype(np.float16) if is_half else values)

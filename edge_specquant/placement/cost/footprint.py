@@ -15,8 +15,9 @@ from itertools import accumulate
 from ...errors import UsageError
 from ...gguf.format.container import TensorInfo
 from ...gguf.format.header import ModelCard
+from ...gguf.format.layer_memory import ROLLS_BACK
 from ...gguf.format.weight_types import BY_NAME, WeightType
-from ...native.protocol import DEFAULT_MAX_ROWS, DEFAULT_N_BATCH
+from ...native.protocol import DEFAULT_MAX_ROWS, DEFAULT_N_BATCH, DEFAULT_N_ROLLBACK, N_KEPT_STATES
 
 _CELL_ALIGNMENT = 256  # llama.cpp rounds n_ctx, and the cells of a window, up to this
 _SCALAR = 4  # activations are 32-bit floats
@@ -42,6 +43,7 @@ class ContextShape:
     flash_attention: bool = True
     swa_full: bool = True
     n_seq: int = 1
+    n_rollback: int = DEFAULT_N_ROLLBACK
 
     @property
     def n_cells(self) -> int:
@@ -122,8 +124,20 @@ def kv_layer_bytes(card: ModelCard, shape: ContextShape) -> tuple[int, ...]:
     return tuple(
         (shape.n_cells if window is None or _is_full_layer(card, layer) else window)
         * (type_k.n_bytes(n_head_kv * card.head_size_k) + type_v.n_bytes(n_head_kv * card.head_size_v))
+        * card.memory.attends[layer]
         for layer, n_head_kv in enumerate(card.n_head_kv_by_layer)
     )
+
+
+def state_layer_bytes(card: ModelCard, shape: ContextShape) -> tuple[int, ...]:
+    """Bytes of each layer's recurrent states, with the copies kept to roll back, exact (llama-memory-recurrent.cpp)."""
+    n_copies = shape.n_seq * (1 + (shape.n_rollback if card.architecture in ROLLS_BACK else 0))
+    return tuple(n_copies * n_bytes for n_bytes in card.memory.n_state_bytes)
+
+
+def kept_state_bytes(card: ModelCard, shape: ContextShape) -> int:
+    """Bytes of the states kept on the host, to go back to where a context cannot by itself."""
+    return N_KEPT_STATES * shape.n_seq * sum(card.memory.n_state_bytes)
 
 
 def kv_type(name: str) -> WeightType:
@@ -149,7 +163,7 @@ def output_bytes(card: ModelCard, shape: ContextShape) -> int:
 
 
 def compute_bytes(card: ModelCard, shape: ContextShape) -> int:
-    """The largest of the three peaks of the graph: feed-forward, attention, logits.
+    """The largest of the peaks of the graph: feed-forward, attention, logits, recurrent layer with its new states.
 
     Counted in rows of activations alive at once, as observed with the pinned engine for Llama, Qwen2, Qwen3, Gemma2/3.
     """
@@ -165,7 +179,8 @@ def compute_bytes(card: ModelCard, shape: ContextShape) -> int:
     attention = n_tokens * _SCALAR * (3 * card.n_embd + 2 * q + kv) + mask + scores
     n_rows = min(shape.n_rows, n_tokens)
     logits = n_rows * _SCALAR * (n_vocab(card) + 3 * card.n_embd)
-    return max(feed_forward, attention, logits)
+    recurrent = n_tokens * _SCALAR * card.memory.n_wide + 2 * max(state_layer_bytes(card, shape), default=0) + mask
+    return max(feed_forward, attention, logits, recurrent if card.memory.has_states else 0)
 
 
 def n_vocab(card: ModelCard) -> int:
@@ -190,6 +205,7 @@ def footprint(
     weights: what weight_bytes(card) gave, to spare counting again.
     """
     weights, kv = weights or weight_bytes(card), kv_layer_bytes(card, shape)
+    kv = tuple(cells + states for cells, states in zip(kv, state_layer_bytes(card, shape), strict=True))
     compute, output = compute_bytes(card, shape), output_bytes(card, shape)
     places = place_layers(card.n_layer, n_gpu_layers, tensor_split)
     n_devices = len(tensor_split)
@@ -202,6 +218,7 @@ def footprint(
             sums[place][0] += _head_bytes(card, weights, place, is_arm, use_extra_bufts)
         sums[place][2] += 1
     sums[-1][0] += weights.n_input
+    sums[-1][1] += kept_state_bytes(card, shape)
     *devices, (host_weights, host_kv, host_layers) = sums
     everything_away = host_layers == 0
     return SplitFootprint(

@@ -83,26 +83,39 @@ def curve_for(
 
 
 def roofline(
-    hardware: HardwareProfile, split: SplitFootprint, *, n_decode_bytes: int, n_parameters: int, n_ctx: int
+    hardware: HardwareProfile,
+    split: SplitFootprint,
+    *,
+    n_decode_bytes: int,
+    n_parameters: int,
+    n_ctx: int,
+    n_read_bytes: int | None = None,
+    n_further_bytes: int = 0,
 ) -> Roofline:
     """Time of one model spread over host and devices, which work one after the other.
 
-    n_decode_bytes: the weights a forward reads; what the devices do not hold of them, the host reads.
+    n_decode_bytes: the weights that a forward of one token reads, of n_read_bytes (None: all of them) that may be read;
+    what the devices do not hold of them, the host reads. n_further_bytes: what each further token reads besides.
     """
+    active = n_decode_bytes / n_read_bytes if n_read_bytes else 1.0
     kv_share = min(1.0, _TYPICAL_PAST / n_ctx)
     n_threads = hardware.cpu.n_threads
-    n_host = max(0, n_decode_bytes - sum(device.n_weights for device in split.devices))
+    n_host = max(0.0, n_decode_bytes - active * sum(device.n_weights for device in split.devices))
     host_rate = min(hardware.host_bandwidth.bytes_per_s, n_threads * _BYTES_PER_S_PER_THREAD)
-    arithmetic_s = 2 * n_parameters / (n_threads * _flops_per_thread(hardware)) / n_decode_bytes  # per byte of weights
+    arithmetic_s = (
+        2 * active * n_parameters / (n_threads * _flops_per_thread(hardware)) / n_decode_bytes
+    )  # per byte of weights
     further_s = n_host * arithmetic_s
     first_s = (n_host + kv_share * split.host.n_kv) / host_rate + _FIRST_TOKEN_SHARE * further_s
+    further_s += n_host / n_decode_bytes * n_further_bytes / host_rate
     for gpu, device, n_layers in zip(hardware.gpus, split.devices, split.n_layers_on, strict=False):
         if not n_layers:
             continue
-        seconds = (device.n_weights + kv_share * device.n_kv) / hardware.gpu_bandwidth(gpu).bytes_per_s
+        n_weights = active * device.n_weights
+        seconds = (n_weights + kv_share * device.n_kv) / hardware.gpu_bandwidth(gpu).bytes_per_s
         if gpu.memory == "remote":  # nothing is known of it: taken for a machine like this one, behind a network
-            first_s += seconds + _SECONDS_PER_REMOTE_HOP + _FIRST_TOKEN_SHARE * device.n_weights * arithmetic_s
-            further_s += device.n_weights * arithmetic_s
+            first_s += seconds + _SECONDS_PER_REMOTE_HOP + _FIRST_TOKEN_SHARE * n_weights * arithmetic_s
+            further_s += n_weights * arithmetic_s
             continue
         seconds += n_layers * _SECONDS_PER_GPU_LAYER + _SECONDS_PER_DEVICE
         first_s += seconds

@@ -19,6 +19,8 @@ from .footprint import WeightBytes, weight_bytes
 # Share of tokens on which a quantized sibling and full precision agree, by bits per weight: what families of 0.5B to 7B
 # models showed; a measured value in the manifest replaces it.
 _AGREEMENT = ((12.0, 1.0), (8.0, 0.985), (6.2, 0.97), (5.2, 0.955), (4.2, 0.92), (3.2, 0.84), (0.0, 0.70))
+_EXPERTS = "_exps."  # tensors that hold all experts of a layer
+_FURTHER_TOKENS = 4
 
 
 GUEST_ACCEPTANCE = 0.65
@@ -73,10 +75,34 @@ class Sibling:
         )
 
     @cached_property
-    def n_decode_bytes(self) -> int:
-        """Bytes of weights one forward reads: all but the embedding table, unless that is the head too."""
+    def n_read_bytes(self) -> int:
+        """Bytes of weights that forwards read: all but the embedding table, unless that is the head too, and but layers
+        that only a draft head uses.
+        """
         tied = 0 if self.residual is None else weight_bytes(self.residual).n_head_copy
-        return sum(self.weights.layers) + self.weights.n_output + self.weights.n_head_copy + tied
+        layers = self.weights.layers[: len(self.weights.layers) - self.card.n_nextn]
+        return sum(layers) + self.weights.n_output + self.weights.n_head_copy + tied
+
+    @cached_property
+    def n_decode_bytes(self) -> int:
+        """Of them, bytes that one token reads: of a mixture's experts only those it is sent to."""
+        return self.n_read_bytes - round(self._n_expert_bytes * (1 - self._expert_share(1)))
+
+    @cached_property
+    def n_further_bytes(self) -> int:
+        """Bytes that each further token of a forward reads besides: experts that none before it was sent to; the mean
+        of four tokens, sent independently.
+        """
+        return round(self._n_expert_bytes * (self._expert_share(_FURTHER_TOKENS) - self._expert_share(1)) / 3)
+
+    @cached_property
+    def _n_expert_bytes(self) -> int:
+        return sum(tensor.n_bytes for tensor in self.card.tensors if _EXPERTS in tensor.name)
+
+    def _expert_share(self, n_tokens: int) -> float:
+        """Share of a layer's experts that so many tokens touch."""
+        share = self.card.n_expert_used / self.card.n_expert if self.card.n_expert and self.card.n_expert_used else 1.0
+        return 1 - (1 - min(1.0, share)) ** n_tokens
 
     @cached_property
     def n_bytes(self) -> int:

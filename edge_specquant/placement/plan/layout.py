@@ -265,6 +265,8 @@ def _estimate(sibling: Sibling, place: ModelPlacement, shape: ContextShape, site
         site.hardware,
         place.footprint,
         n_decode_bytes=sibling.n_decode_bytes,
+        n_read_bytes=sibling.n_read_bytes,
+        n_further_bytes=sibling.n_further_bytes,
         n_parameters=sibling.n_parameters,
         n_ctx=shape.n_ctx,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ...gguf.convert.skipped_layers import SKIP
 from ...gguf.family.family import Family
 from ...gguf.family.guests import any_variant
+from ...gguf.format.header import n_nextn_layers
 from ...gguf.nested.nested import BASE, NESTED
 from ...params import NOT_SIBLINGS
 from ...placement.plan.plan_types import PlacementPlan
@@ -37,8 +38,18 @@ def choose_siblings(
     """
     target = family.variant(request.target).name if request.target else default_target(family, options, plan_for)
     draft = request.speculation.draft or default_draft(family, options, target, plan_for)
+    if not (request.speculation.draft or options.draft):
+        draft = with_head(family, target, draft)
     parts = [part if part in NOT_SIBLINGS else any_variant(family, part).name for part in draft.split("+")]
     return target, "+".join(parts)
+
+
+def with_head(family: Family, target: str, draft: str) -> str:
+    """The default drafters, and the target's own next-token layer after the look-ups where its file has one."""
+    if target == NESTED or not draft.startswith("lookup") or "mtp" in draft.split("+"):
+        return draft
+    has_one = n_nextn_layers(family.path(target)) == 1
+    return draft.replace("lookup", "lookup+mtp", 1) if has_one else draft
 
 
 def default_target(family: Family, options: EngineOptions, plan_for: PlanFor = unplanned) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import ModelLoadError
 from ...gguf.family.family import Family
 from ...gguf.family.guests import any_variant, is_guest, proven_path, require_same_ids
-from ...gguf.format.header import read_card
+from ...gguf.format.header import n_nextn_layers, read_card
 from ...native.model import NativeModel
 from ...native.opening import open_model
 from ...native.protocol import DEFAULT_N_BATCH, DEFAULT_N_ROLLBACK, ContextParams, Model, Progress
@@ -90,5 +90,6 @@ class Variants:
             use_mlock=self._planned.use_mlock,
             use_extra_bufts=self._options.use_extra_bufts,
             use_kernel=self._options.use_kernel,
+            load_mtp=n_nextn_layers(path) > 0,
             progress=progress,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...native.selftest.selftest import crash_name
-from ...params import NOT_SIBLINGS
 from ...placement.plan.plan_types import PlacementPlan
 from ..options import EngineOptions
 
@@ -72,7 +71,7 @@ def _uses_gpu(options: EngineOptions, plan: PlacementPlan | None) -> bool:
 
 def _smaller(options: EngineOptions, plan: PlacementPlan | None) -> tuple[EngineOptions, str]:
     """First without a second model in memory, then with half the context."""
-    if options.draft not in NOT_SIBLINGS:
+    if options.draft not in ("none", "lookup"):
         changed = replace(options, draft="lookup", snapshot_bytes=0)
         if options.draft is not None or plan is None or plan.draft is not None:
             return changed, "no draft model in memory"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from engine_rig import GREEDY, Reply, Rig, collect
+from engine_rig import GREEDY, Reply, Rig, collect, newer_half
 
 from edge_specquant.engine.control.draft_length import Fixed
 from edge_specquant.engine.drafters.draft import NOTHING, Draft, GoOn, NoDrafter
@@ -177,7 +177,7 @@ def test_the_next_turn_and_another_reply_decode_no_turn_again(way: Way) -> None:
 
 def test_a_full_context_shifts(way: Way) -> None:
     prompt = way.prompt(40)
-    fields: dict[str, object] = {"max_tokens": 120, "min_tokens": 120, "n_keep": 8}
+    fields: dict[str, object] = {"max_tokens": 120, "min_tokens": 120, "shorten": newer_half}
     plain = way.rig(n_ctx=128).reply(prompt, **fields)
     assert plain.stats.n_shifted > 0
     for drafted in (

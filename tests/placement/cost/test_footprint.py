@@ -12,15 +12,18 @@ from edge_specquant.errors import UsageError
 from edge_specquant.gguf.format.header import read_card
 from edge_specquant.native.library.library import engine, log_sink
 from edge_specquant.native.model import NativeModel
-from edge_specquant.native.protocol import ContextParams
+from edge_specquant.native.protocol import N_KEPT_STATES, ContextParams
+from edge_specquant.native.selftest.tiny_kinds import KINDS, Sizes, write_tiny_kind
 from edge_specquant.placement.cost.footprint import (
     ContextShape,
     compute_bytes,
     footprint,
     kv_layer_bytes,
     place_layers,
+    state_layer_bytes,
     weight_bytes,
 )
+from edge_specquant.placement.cost.sibling import Sibling
 
 MIB = 1024**2
 MODELS = ["Qwen2.5-0.5B", "Qwen2.5-3B", "Qwen2.5-7B", "Qwen3-0.6B"]
@@ -39,6 +42,7 @@ def engine_figures(path: Path, shape: ContextShape) -> dict[str, float]:
     native = lib.llama_context_default_params()
     native.n_ctx, native.n_batch, native.n_ubatch = shape.n_ctx * shape.n_seq, shape.n_batch, shape.n_batch
     native.n_seq_max, native.kv_unified = shape.n_seq, shape.n_seq > 1  # as native/context.py asks for them
+    native.n_rs_seq = shape.n_rollback
     native.n_outputs_max, native.swa_full = shape.n_rows, shape.swa_full
     native.type_k, native.type_v = _TYPES[shape.type_k], _TYPES[shape.type_v]
     native.flash_attn_type = 1 if shape.flash_attention else 0
@@ -50,6 +54,7 @@ def engine_figures(path: Path, shape: ContextShape) -> dict[str, float]:
     text = "".join(lines)
     return {
         "kv": MIB * sum(map(float, re.findall(r"llama_kv_cache: size =\s+([\d.]+) MiB", text))),
+        "states": MIB * sum(map(float, re.findall(r"RS buffer size =\s+([\d.]+) MiB", text))),
         "compute": MIB * sum(map(float, re.findall(r"compute buffer size =\s+([\d.]+) MiB", text))),
     }
 
@@ -84,6 +89,42 @@ def test_toys_are_within_a_fraction_of_a_mebibyte(tiny_gguf, tiny_gguf_288):
         real = engine_figures(path, shape)
         mine = sum(kv_layer_bytes(read_card(path), shape)) + compute_bytes(read_card(path), shape)
         assert mine == pytest.approx(real["kv"] + real["compute"], abs=0.25 * MIB)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_seq, n_rollback", [(1, 8), (3, 8), (1, 0)])
+def test_states_are_exact_and_cells_only_where_a_layer_attends(tmp_path, kind, n_seq, n_rollback):
+    sizes = Sizes(n_embd=256, n_ff=512, n_head=8, attention_every=3, n_layer=6, n_nextn=int(kind == "delta"))
+    path = write_tiny_kind(tmp_path / "tiny.gguf", kind, sizes=sizes)
+    card, shape = read_card(path), ContextShape(1024, n_seq=n_seq, n_rollback=n_rollback)
+    real = engine_figures(path, shape)
+    n_kv, n_states = sum(kv_layer_bytes(card, shape)), sum(state_layer_bytes(card, shape))
+    assert n_kv == pytest.approx(real["kv"], abs=0.02 * MIB)
+    assert n_states == pytest.approx(real["states"], abs=0.02 * MIB)
+    if kind != "window":  # whose second mask is the first again where all cells are kept
+        n_real = real["kv"] + real["states"] + real["compute"]
+        assert n_kv + n_states + compute_bytes(card, shape) == pytest.approx(n_real, rel=0.15)
+    kept = footprint(card, shape).host.n_kv - n_kv - n_states
+    assert kept == N_KEPT_STATES * n_seq * sum(card.memory.n_state_bytes)
+
+
+def test_a_token_of_a_mixture_reads_its_experts_only(tmp_path):
+    """Two of eight experts: bytes a token, and what each further token of a batch adds to them."""
+    sibling = Sibling("f16", read_card(write_tiny_kind(tmp_path / "tiny.gguf", "experts")))
+    experts = sum(tensor.n_bytes for tensor in sibling.card.tensors if "_exps" in tensor.name)
+    assert sibling.n_read_bytes - sibling.n_decode_bytes == pytest.approx(experts * 6 / 8)
+    assert sibling.n_further_bytes == pytest.approx(experts * ((1 - 0.75**4) - 0.25) / 3, rel=1e-6)
+    dense = Sibling("f16", read_card(write_tiny_kind(tmp_path / "dense.gguf", "window")))
+    assert (dense.n_decode_bytes, dense.n_further_bytes) == (dense.n_read_bytes, 0)
+
+
+def test_layers_that_only_a_draft_head_uses_are_not_read_by_the_target(tmp_path):
+    sizes = Sizes(n_nextn=1)
+    with_head = Sibling("f16", read_card(write_tiny_kind(tmp_path / "mtp.gguf", "delta", sizes=sizes)))
+    without = Sibling("f16", read_card(write_tiny_kind(tmp_path / "plain.gguf", "delta")))
+    assert (with_head.card.n_nextn, without.card.n_nextn) == (1, 0)
+    assert with_head.n_decode_bytes == without.n_decode_bytes
+    assert with_head.n_bytes > without.n_bytes
 
 
 def test_a_really_loaded_model_takes_what_was_said():
