@@ -32,12 +32,15 @@ _OLDEST_PIP = 22  # older ones stumble over editable installs from pyproject.tom
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What `.venv` holds: the engine's digest, a hash of pyproject.toml, the extras; rpc is remembered for reruns."""
+    """What `.venv` holds: the engine's digest, a hash of pyproject.toml, the extras; rpc and the user's own cmake_args
+    are remembered for reruns.
+    """
 
     engine: str
     project: str
     extras: tuple[str, ...]
     rpc: bool
+    cmake_args: str = ""
 
 
 def prepare(root: Path, extras: Iterable[str], *, rpc: bool = False, rebuild: bool = False) -> Path:
@@ -46,9 +49,11 @@ def prepare(root: Path, extras: Iterable[str], *, rpc: bool = False, rebuild: bo
     old = _read_stamp(folder)
     rpc = rpc or (old is not None and old.rpc)
     facts = gather()
-    flags = choose(facts, rpc=rpc, extra=os.environ.get("CMAKE_ARGS", ""))
+    extra = wished_cmake_args(old.cmake_args if old else "")
+    flags = choose(facts, rpc=rpc, extra=extra)
     build = describe_build(engine_version(root), flags, facts)
-    wanted = Stamp(build.digest, _project_hash(root), tuple(sorted({*extras, *(old.extras if old else ())})), rpc)
+    all_extras = tuple(sorted({*extras, *(old.extras if old else ())}))
+    wanted = Stamp(build.digest, _project_hash(root), all_extras, rpc, extra)
     python = venv_python(folder)
     if old == wanted and not rebuild and _works(python, _LOAD_ENGINE):
         say(f"{folder} is ready: nothing to do")
@@ -64,6 +69,11 @@ def prepare(root: Path, extras: Iterable[str], *, rpc: bool = False, rebuild: bo
     _install(root, python, cache, build, replace(wanted, engine=old.engine if old and not rebuild else ""))
     _write_stamp(folder, wanted)
     return python
+
+
+def wished_cmake_args(remembered: str) -> str:
+    """The caller's CMAKE_ARGS; where the variable is not set, those of the last set-up (set but empty forgets them)."""
+    return os.environ.get("CMAKE_ARGS", remembered).strip()
 
 
 def engine_version(root: Path) -> str:
@@ -146,7 +156,8 @@ def _project_hash(root: Path) -> str:
 def _read_stamp(folder: Path) -> Stamp | None:
     try:
         fields = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
-        return Stamp(str(fields["engine"]), str(fields["project"]), tuple(fields["extras"]), bool(fields["rpc"]))
+        said = str(fields.get("cmake_args", ""))
+        return Stamp(str(fields["engine"]), str(fields["project"]), tuple(fields["extras"]), bool(fields["rpc"]), said)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -159,5 +170,6 @@ def _write_stamp(folder: Path, stamp: Stamp | None) -> None:
         return
     partial = path.with_suffix(".part")
     fields = {"engine": stamp.engine, "project": stamp.project, "extras": stamp.extras, "rpc": stamp.rpc}
+    fields["cmake_args"] = stamp.cmake_args
     partial.write_text(json.dumps(fields), encoding="utf-8")
     partial.replace(path)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import AbortedError, ContextError, ContextFullError, DecodeError, UsageError
 from .library.abort import AbortFlag
 from .library.hidden import Hidden, hidden_rows, keep_hidden
-from .library.library import engine, log_sink
+from .library.library import engine, ggml, log_sink
 from .library.undo import Undo
 from .protocol import Chunk, ContextParams, Logits
 
@@ -215,6 +215,7 @@ class NativeContext:
         native.flash_attn_type = _FLASH_AUTO if flash is None else _FLASH_ON if flash else _FLASH_OFF
         native.swa_full = params.swa_full
         native.offload_kqv = params.offload_kqv
+        native.op_offload = params.op_offload
         native.no_perf = True
         native.abort_callback = self.abort_flag.callback
         native.abort_callback_data = self.abort_flag.data
@@ -283,3 +284,10 @@ def _kv_type(name: str) -> int:
         return _GGML_TYPES[name.lower()]
     except KeyError:
         raise UsageError(f"'{name}' is not a KV cache type; use one of {', '.join(_GGML_TYPES)}") from None
+
+
+def kv_bytes(name: str, n_values: int) -> int:
+    """Bytes of so many values of a KV cache (ggml_row_size). Raises UsageError."""
+    size = ggml().ggml_row_size
+    size.restype, size.argtypes = ctypes.c_size_t, [ctypes.c_int, ctypes.c_int64]
+    return int(size(_kv_type(name), n_values))

@@ -22,6 +22,8 @@ def open_model(
     use_extra_bufts: bool | None = None,
     use_kernel: bool = True,
     load_mtp: bool = False,
+    op_offload: bool = False,
+    experts_in_ram: bool = False,
     progress: Progress | None = None,
 ) -> NativeModel:
     """A loaded model; use_extra_bufts None or True is what the self-test allows, False is without.
@@ -41,6 +43,8 @@ def open_model(
         use_mmap=use_mmap,
         use_mlock=use_mlock,
         use_kernel=use_kernel,
+        op_offload=op_offload,
+        experts_in_ram=experts_in_ram,
         vocab_only=vocab_only,
         load_mtp=load_mtp,
         progress=progress,

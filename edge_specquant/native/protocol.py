@@ -29,7 +29,8 @@ class ContextParams:
     n_seq sequences share the cells. n_rollback: copies of a recurrent state kept to take so many tokens back, where the
     architecture can (`Context.n_rollback` tells); caches of attention need none. is_mtp: a context of the next-token
     layers, fed with the hidden states of another. eval_callback is a C callback object
-    (see `eval_callback.py`), kept alive here; eval_callback_data is the address handed to it.
+    (see `eval_callback.py`), kept alive here; eval_callback_data is the address handed to it. op_offload: batches of 32
+    tokens and more of layers in RAM are computed on a device, which reads their weights over the bus.
     """
 
     n_ctx: int = 4096
@@ -45,6 +46,7 @@ class ContextParams:
     flash_attention: bool | None = None
     swa_full: bool = True
     offload_kqv: bool = True
+    op_offload: bool = False
     eval_callback: Any = None
     eval_callback_data: int | None = None
 

@@ -1,4 +1,4 @@
-"""Looks at the machine and gives `Facts`: processor, compiler, CUDA. Decides nothing (`flags.py` does).
+"""Looks at the machine and gives `Facts`: processor, compiler, GPUs. Decides nothing (`flags.py` does).
 
 Every look is bounded in time and survives a missing file or program; what could not be learnt is None or empty.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .amx import AmxProbe, probe_amx
+from .other_gpus import Rocm, Vulkan, find_rocm, find_vulkan
 
 _SECONDS = 10.0
 _NVCC_PLACES = ("/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc")
@@ -48,6 +49,8 @@ class Facts:
     amx: AmxProbe = field(default_factory=lambda: AmxProbe("absent", "the processor has no AMX"))
     cuda: Cuda = field(default_factory=Cuda)
     jetson_model: str | None = None
+    rocm: Rocm = field(default_factory=Rocm)
+    vulkan: Vulkan = field(default_factory=Vulkan)
 
 
 def gather() -> Facts:
@@ -62,6 +65,8 @@ def gather() -> Facts:
         amx=probe_amx(flags),
         cuda=_cuda(jetson),
         jetson_model=jetson,
+        rocm=find_rocm() if sys.platform == "linux" else Rocm(),
+        vulkan=find_vulkan() if sys.platform == "linux" else Vulkan(),
     )
 
 

@@ -28,6 +28,7 @@ _X86_OPTIONS = (
 _AMX_OPTIONS = (("GGML_AMX_TILE", "amx_tile"), ("GGML_AMX_INT8", "amx_int8"), ("GGML_AMX_BF16", "amx_bf16"))
 # Checked in this order: "Orin" and "Xavier" boards may also carry "Nano" or "NX" in their names.
 _JETSON_ARCHITECTURES = {"thor": "110", "orin": "87", "xavier": "72", "tx2": "62", "nano": "53", "tx1": "53"}
+_GPU_OPTIONS = ("GGML_CUDA", "GGML_HIP", "GGML_VULKAN", "GGML_SYCL", "GGML_METAL")
 _OLDEST_CUDA = (11, 0)  # ggml's CUDA code is C++17
 
 
@@ -49,9 +50,9 @@ def choose(facts: Facts, *, rpc: bool = False, extra: str = "") -> EngineFlags:
     """Flags that cannot crash on this machine. `extra`, the caller's own CMAKE_ARGS, comes last and so wins."""
     args, reasons = ["-DLLAVA_BUILD=OFF"], ["multimodal library left out: nothing here uses it"]
     cpu_args, cpu_reasons, depends_on_cpu = _cpu(facts)
-    cuda_args, cuda_reasons = _cuda(facts)
-    args += cpu_args + cuda_args
-    reasons += cpu_reasons + cuda_reasons
+    gpu_args, gpu_reasons = _gpu(facts, extra)
+    args += cpu_args + gpu_args
+    reasons += cpu_reasons + gpu_reasons
     if rpc:
         args.append("-DGGML_RPC=ON")
         reasons.append("RPC: asked for")
@@ -85,6 +86,27 @@ def _cpu(facts: Facts) -> tuple[list[str], list[str], bool]:
         amx = f"AMX off: {facts.amx.reason}"
     named = ", ".join(option.removeprefix("GGML_") for option in have) or "the baseline only"
     return args, [f"processor: {facts.cpu_model or facts.machine}, {named}", amx], False
+
+
+def _gpu(facts: Facts, extra: str) -> tuple[list[str], list[str]]:
+    """One backend, the first of CUDA, ROCm and Vulkan that can be built and has a device; the caller's own stands."""
+    own = next((name for name in _GPU_OPTIONS if f"-D{name}=ON" in extra.split()), None)
+    if own:
+        return [], [f"GPU: {own.removeprefix('GGML_')}, as CMAKE_ARGS asks"]
+    args, reasons = _cuda(facts)
+    if args or facts.system == "Darwin":
+        return args, reasons
+    if facts.rocm.hipcc and facts.rocm.device:
+        return ["-DGGML_HIP=ON"], [*reasons, f"ROCm on: {facts.rocm.hipcc} and an AMD device"]
+    if facts.vulkan.device is None:
+        return [], reasons
+    if facts.vulkan.missing:
+        needed = " ".join(facts.vulkan.missing)
+        reasons.append(
+            f"Vulkan off: for the {facts.vulkan.device} GPU install {needed}, then scripts/quickstart --rebuild"
+        )
+        return [], reasons
+    return ["-DGGML_VULKAN=ON"], [*reasons, f"Vulkan on: an {facts.vulkan.device} GPU, loader, headers and glslc"]
 
 
 def _cuda(facts: Facts) -> tuple[list[str], list[str]]:

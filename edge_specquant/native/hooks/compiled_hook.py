@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ContextError, DecodeError
-from ..library.library import engine
+from ..library.library import engine, ggml
 from .ggml_tensor import op_number
 from .hooked import custom_nodes
 
@@ -32,7 +32,10 @@ class CompiledHook:
         self._state: int | None = state
         op, attention, *self.params = custom_nodes((library.esq_attention_address(), *addresses), state)
         ops = np.array([*map(op_number, _OPS), op], dtype=np.int32)
-        library.esq_set_ops(state, ops.ctypes.data, attention.ctypes.data)
+        base = ggml()
+        asked = (base.ggml_backend_buffer_is_host, base.ggml_backend_buffer_name)
+        about_buffers = (ctypes.cast(function, ctypes.c_void_p) for function in asked)
+        library.esq_set_ops(state, ops.ctypes.data, attention.ctypes.data, *about_buffers)
         kind: Any = engine().ggml_backend_sched_eval_callback
         self.callback: Any = ctypes.cast(callback, kind)
         self.data: int | None = state

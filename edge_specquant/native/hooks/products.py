@@ -9,10 +9,7 @@ width of a verification cannot change a reply.
 
 from __future__ import annotations
 
-import ctypes
-
 from ..kernel import Kernel, kernel
-from ..library.library import ggml
 from .compiled_hook import CompiledHook
 from .ggml_tensor import op_number
 
@@ -25,10 +22,8 @@ class ProductsHook(CompiledHook):
     """The hook of one context on ordinary weights in main memory. Raises ContextError."""
 
     def __init__(self, kernel: Kernel) -> None:
-        library, base = kernel.library, ggml()
-        asked = (base.ggml_backend_buffer_is_host, base.ggml_backend_buffer_name)
-        addresses = (ctypes.cast(function, ctypes.c_void_p) for function in asked)
-        state = library.esq_plain_new(kernel.level, op_number("NONE"), *addresses)
+        library = kernel.library
+        state = library.esq_plain_new(kernel.level, op_number("NONE"))
         super().__init__(
             library, state, library.esq_plain_callback, library.esq_plain_free, [library.esq_plain_address()]
         )

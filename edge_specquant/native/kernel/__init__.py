@@ -90,7 +90,7 @@ def _declared(library: Any) -> Any:
         "esq_multiply": (ctypes.c_bool, [ctypes.c_int] * 3 + [pointer, pointer, i64, i64, pointer, i64, pointer]),
         "esq_attend": (ctypes.c_bool, [ctypes.c_int, *[pointer] * 5, ctypes.c_float, pointer]),
         "esq_attention_address": (pointer, []),
-        "esq_set_ops": (None, [pointer, pointer, pointer]),
+        "esq_set_ops": (None, [pointer] * 5),
         "esq_n_taken": (i64, [pointer]),
         "esq_n_left": (i64, [pointer]),
         "esq_mul_mat_address": (pointer, []),
@@ -103,7 +103,7 @@ def _declared(library: Any) -> Any:
         "esq_n_unseen": (i64, [pointer]),
         "esq_free": (None, [pointer]),
         "esq_plain_address": (pointer, []),
-        "esq_plain_new": (pointer, [ctypes.c_int, i32, pointer, pointer]),
+        "esq_plain_new": (pointer, [ctypes.c_int, i32]),
         "esq_plain_set_template": (None, [pointer, pointer]),
         "esq_plain_free": (None, [pointer]),
     }

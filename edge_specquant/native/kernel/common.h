@@ -14,7 +14,8 @@
 #include <arm_neon.h>
 #endif
 
-enum { LINE = 64, BLOCK = 32, GROUP = 8, BLOCK_BYTES = 18, TILE = 32, STRIP = 8, MAX_THREADS = 512, NAME_BYTES = 64 };
+enum { LINE = 64, BLOCK = 32, GROUP = 8, BLOCK_BYTES = 18, TILE = 32, STRIP = 8, MAX_THREADS = 512 };
+enum { NAME_BYTES = 64, N_SOURCES = 10 };
 enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_Q4_0 = 2, TYPE_Q8_0 = 8, TYPE_Q4_K = 12, TYPE_I32 = 26 };
 enum { LAYOUT_ROWS = 0, LAYOUT_8X8 = 1, LAYOUT_4X8 = 2, LAYOUT_4X4 = 3, N_LAYOUTS = 4 };
 enum { LEVEL_C = 0, LEVEL_AVX2 = 1, LEVEL_VNNI = 2, LEVEL_DOTPROD = 3, LEVEL_AVX_VNNI = 4, LEVEL_EVEX_256 = 5 };
@@ -27,7 +28,7 @@ struct tensor { /* ggml_tensor (ggml.h); whoever loads this checks it */
     int32_t op;
     int32_t op_params[16];
     int32_t flags;
-    struct tensor *src[10];
+    struct tensor *src[N_SOURCES];
     void *view_src;
     size_t view_offs;
     uint8_t *data;

@@ -46,8 +46,13 @@
 
 /* -- what both users keep ------------------------------------------------------------------------------------------ */
 
+typedef bool (*is_host_fn)(void *buffer);
+typedef const char *(*name_fn)(void *buffer);
+
 struct common {
     int level;
+    is_host_fn is_host; /* ggml_backend_buffer_is_host */
+    name_fn name_of;    /* ggml_backend_buffer_name */
     int32_t op_mul_mat, op_mul_mat_id, op_attention, custom_op, attention_params[16];
     int64_t n_taken;  /* nodes turned over to us; the engine keeps a graph it can use again */
     int64_t n_left;   /* products and attentions left to the engine, where bits may depend on the width */
@@ -65,8 +70,25 @@ EXPORT int64_t esq_n_taken(const struct common *common) { return common->n_taken
 EXPORT int64_t esq_n_left(const struct common *common) { return common->n_left; }
 EXPORT int64_t esq_n_failed(const struct common *common) { return common->n_failed; }
 
+/* Whether the CPU may read a tensor where it lies. Its own order of weights is no memory of a host to the engine. */
+static bool is_readable(const struct tensor *tensor, const struct common *common) {
+    return tensor->buffer && (common->is_host(tensor->buffer) || !strcmp(common->name_of(tensor->buffer), "CPU_REPACK"));
+}
+
+/* Whether the CPU computes a node: a device keeps results in its own memory, and what it is given is copied there, under
+ * other names. It knows no custom nodes: Vulkan passes over them without a word, CUDA ends the process. */
+static bool is_ours(const struct tensor *node, const struct common *common) {
+    if (!is_readable(node, common)) return false;
+    for (int i = 0; i < N_SOURCES; i++)
+        if (node->src[i] && !is_readable(node->src[i], common)) return false;
+    return true;
+}
+
 /* The numbers of the engine's operations, and what a custom node of it holds (ggml_custom_4d) for attention. */
-EXPORT void esq_set_ops(struct common *common, const int32_t ops[4], const int32_t *attention_params) {
+EXPORT void esq_set_ops(struct common *common, const int32_t ops[4], const int32_t *attention_params,
+                        is_host_fn is_host, name_fn name_of) {
+    common->is_host = is_host;
+    common->name_of = name_of;
     common->op_mul_mat = ops[0];
     common->op_mul_mat_id = ops[1];
     common->op_attention = ops[2];
@@ -87,7 +109,7 @@ static void take_attention(struct tensor *node, struct common *common) {
 static void look_at(struct tensor *node, struct common *common) {
     if (node->op == common->custom_op) {
         start_counting(node); /* a graph used again */
-    } else if (node->op == common->op_attention && is_plain_attention(node, common->level)) {
+    } else if (node->op == common->op_attention && is_ours(node, common) && is_plain_attention(node, common->level)) {
         take_attention(node, common);
     } else if (node->op == common->op_attention || node->op == common->op_mul_mat_id) {
         common->n_left++;
@@ -183,6 +205,10 @@ EXPORT bool esq_callback(struct tensor *node, bool ask, void *user) {
     look_at(node, common);
     if (node->op != common->op_mul_mat && node->op != nested->op_get_rows) return false;
     bool product = node->op == common->op_mul_mat;
+    if (!is_ours(node, common)) { /* a weight's copy on a device has another name, and no residual beside it */
+        nested->n_refused++;
+        return false;
+    }
     struct bound *bound = bind(nested, node->src[0]);
     if (!bound) {
         common->n_left += product;
@@ -257,14 +283,9 @@ EXPORT void esq_free(struct nested *nested) {
 
 /* -- ordinary weights, known by type ------------------------------------------------------------------------------- */
 
-typedef bool (*is_host_fn)(void *buffer);
-typedef const char *(*name_fn)(void *buffer);
-
 struct plain {
     struct common common;
     int32_t op_none, params[16];
-    is_host_fn is_host;   /* ggml_backend_buffer_is_host */
-    name_fn name_of;      /* ggml_backend_buffer_name */
 };
 
 /* An ordinary format: the engine's type, and how many weights how many bytes hold. */
@@ -302,11 +323,11 @@ static void run_plain(struct tensor *dst, int ith, int nth, void *user) {
 static bool is_known(const struct plain *plain, const struct tensor *weight) {
     const int format = format_of(weight->type);
     if (format < 0 || weight->op != plain->op_none || weight->view_src ||
-        !weight->buffer || weight->ne[0] % formats[format].n_weights || weight->ne[1] % GROUP)
+        weight->ne[0] % formats[format].n_weights || weight->ne[1] % GROUP)
         return false;
     if (weight->nb[1] != (size_t)(weight->ne[0] / formats[format].n_weights * formats[format].n_bytes)) return false;
-    if (weight->extra) return formats[format].is_repacked && !strcmp(plain->name_of(weight->buffer), "CPU_REPACK");
-    return plain->is_host(weight->buffer);
+    if (weight->extra) return formats[format].is_repacked && !plain->common.is_host(weight->buffer);
+    return plain->common.is_host(weight->buffer);
 }
 
 /* ggml_backend_sched_eval_callback, as above; a product it does not know is left to the engine. */
@@ -316,7 +337,7 @@ EXPORT bool esq_plain_callback(struct tensor *node, bool ask, void *user) {
     if (!ask) return true;
     look_at(node, common);
     if (node->op != common->op_mul_mat) return false;
-    if (node->src[1]->type == TYPE_F32 && is_plain(node) && is_known(plain, node->src[0])) {
+    if (node->src[1]->type == TYPE_F32 && is_plain(node) && is_ours(node, common) && is_known(plain, node->src[0])) {
         memcpy(node->op_params, plain->params, sizeof node->op_params);
         node->op = common->custom_op;
         common->n_taken++;
@@ -329,13 +350,11 @@ EXPORT bool esq_plain_callback(struct tensor *node, bool ask, void *user) {
 EXPORT void *esq_plain_address(void) { return (void *)run_plain; }
 
 /* NULL: no memory. */
-EXPORT struct plain *esq_plain_new(int level, int32_t op_none, is_host_fn is_host, name_fn name_of) {
+EXPORT struct plain *esq_plain_new(int level, int32_t op_none) {
     struct plain *plain = calloc(1, sizeof *plain);
     if (!plain) return NULL;
     plain->common.level = level;
     plain->op_none = op_none;
-    plain->is_host = is_host;
-    plain->name_of = name_of;
     return plain;
 }
 

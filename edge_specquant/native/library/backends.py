@@ -2,7 +2,7 @@
 
 Takes libggml and a folder. An engine built with GGML_BACKEND_DL has no backend until it is told where they lie; one
 built with GGML_CPU_ALL_VARIANTS has one for each kind of processor, of which ggml takes the best that runs here.
-Knows nothing of models.
+EDGE_SPECQUANT_BACKENDS names libraries to load beside those, such as a libggml-vulkan. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from ...errors import EngineMissingError
 
 CPU_DEVICE = 0  # enum ggml_backend_dev_type, ggml/include/ggml-backend.h
+EXTRA_VARIABLE = "EDGE_SPECQUANT_BACKENDS"
 _VARIANT_FILE = re.compile(r"libggml-cpu-(.+)\.(?:so|dylib)$")
 
 
@@ -31,6 +32,29 @@ def load_backends(library: ctypes.CDLL, folder: Path) -> None:
         raise EngineMissingError(
             f"none of the engine's CPU variants in {folder} runs on this processor; build the engine for it: "
             "scripts/quickstart --rebuild"
+        )
+    for file in extra_backends():
+        load_backend(library, file)
+
+
+def extra_backends() -> tuple[Path, ...]:
+    """The libraries that EDGE_SPECQUANT_BACKENDS names, separated as in PATH."""
+    return tuple(Path(part) for part in os.environ.get(EXTRA_VARIABLE, "").split(os.pathsep) if part)
+
+
+def load_backend(library: ctypes.CDLL, file: Path) -> None:
+    """Adds one backend to those that are registered (ggml_backend_load). Raises EngineMissingError.
+
+    ggml itself refuses one of another API version (GGML_BACKEND_API_VERSION).
+    """
+    if not file.is_file():
+        raise EngineMissingError(f"there is no backend at {file}; {EXTRA_VARIABLE} names a file that is not there")
+    load = library.ggml_backend_load
+    load.restype, load.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+    if not load(os.fsencode(file)):
+        raise EngineMissingError(
+            f"the backend {file} cannot be loaded: its driver or loader is missing, or it is of another ggml version; "
+            f"unset {EXTRA_VARIABLE} to go on without it"
         )
 
 

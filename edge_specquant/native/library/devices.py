@@ -18,6 +18,7 @@ from .library import engine, ggml
 # enum ggml_backend_dev_type, ggml/include/ggml-backend.h
 _EVERY_INTERFACE = {"0.0.0.0", "0", "*", "::", "[::]"}
 _CONNECT_TIMEOUT_S = 3.0
+_NO_LIMIT = 1 << 50
 _KINDS = ("cpu", "gpu", "igpu", "accel", "meta")
 
 
@@ -61,6 +62,24 @@ def list_devices() -> tuple[EngineDevice, ...]:
     lib.ggml_backend_dev_get.restype = ctypes.c_void_p
     lib.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
     return tuple(_describe(lib, lib.ggml_backend_dev_get(i)) for i in range(lib.ggml_backend_dev_count()))
+
+
+def largest_buffer() -> int | None:
+    """Bytes of the largest tensor that every device takes (ggml_backend_buft_get_max_size); None without a limit.
+
+    Of what may hold layers: a cache that is larger makes some backends end the process.
+    """
+    lib = ggml()
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    lib.ggml_backend_dev_get.restype, lib.ggml_backend_dev_get.argtypes = pointer, [size]
+    lib.ggml_backend_dev_buffer_type.restype, lib.ggml_backend_dev_buffer_type.argtypes = pointer, [pointer]
+    lib.ggml_backend_buft_get_max_size.restype, lib.ggml_backend_buft_get_max_size.argtypes = size, [pointer]
+    limits = [
+        int(lib.ggml_backend_buft_get_max_size(lib.ggml_backend_dev_buffer_type(lib.ggml_backend_dev_get(i))))
+        for i, device in enumerate(list_devices())
+        if device.kind in {"gpu", "igpu"}
+    ]
+    return min((n for n in limits if n < _NO_LIMIT), default=None)
 
 
 def require_rpc() -> int:

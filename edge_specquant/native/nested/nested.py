@@ -81,7 +81,7 @@ class NestedModel:
         *,
         use_kernel: bool | None = None,
     ) -> None:
-        if base.model.n_gpu_layers != 0:
+        if base.model.n_gpu_layers != 0 or base.model.op_offload:
             raise UsageError("a nested target computes on the CPU; run it with --n-gpu-layers 0")
         self.base = base
         self.path = residual

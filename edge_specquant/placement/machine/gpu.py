@@ -74,7 +74,7 @@ def join_gpus(
         profiles.append(_profile(device, match, "host" if shares_host else "own"))
     if nvidia and not unique and not nvidia_devices and visible != ():
         readings.note("gpu.engine", f"the engine was built without CUDA, so it cannot use {nvidia[0].name}")
-    if visible == ():
+    if visible == () and nvidia:
         readings.note("gpu.cuda_visible", f"CUDA_VISIBLE_DEVICES={cuda_visible!r} hides every NVIDIA GPU")
     return tuple(profiles)
 
