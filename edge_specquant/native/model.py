@@ -23,6 +23,7 @@ from .vocab import NativeVocab
 EXPERTS_PATTERN = rb"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 """The tensors that llama.cpp's own --cpu-moe keeps on the CPU (common/common.h, LLM_FFN_EXPS_REGEX)."""
 
+
 class NativeModel:
     """llama_model with `with`; free contexts before the model.
 

@@ -31,7 +31,7 @@ def reasons(
     return (
         Decision("memory", _pools(site), f"{site.budget.note}, less a reserve"),
         _target(ranked, wish),
-        _draft(best, wish),
+        _draft(best, wish, is_smallest=all(other.n_bytes >= plan.target.n_bytes for other in plan.others)),
         _layers(best, site),
         _context(plan, wish, usual_n_ctx, best.layout.sibling.card.n_ctx_train),
         Decision("threads", str(plan.n_threads), cpu.threads_reason),
@@ -70,7 +70,7 @@ def fidelity(sibling: Sibling) -> str:
     return f"about {sibling.agreement:.0%} (by bits, not measured)"
 
 
-def _draft(best: Choice, wish: Wish) -> Decision:
+def _draft(best: Choice, wish: Wish, *, is_smallest: bool) -> Decision:
     layout = best.layout
     alone = best.best_alone
     alone_rate = format_rate(alone.tokens_per_s if alone else None)
@@ -85,7 +85,8 @@ def _draft(best: Choice, wish: Wish) -> Decision:
     if wish.draft == "none":
         return Decision("draft", "none", "asked for")
     if best.refused is None or best.refused.draft is None:
-        return Decision("draft", "none", "no smaller sibling fits beside the target")
+        smallest = f"{layout.target.variant} is the smallest sibling, so none is left to draft for it"
+        return Decision("draft", "none", smallest if is_smallest else "no smaller sibling fits beside the target")
     name, refused = best.refused.draft.variant, format_rate(best.refused.tokens_per_s)
     if wish.objective == "memory":
         return Decision("draft", "none", "fewest bytes were asked for", f"{name} at {refused}")

@@ -240,6 +240,14 @@ def test_mig_slices_and_visible_devices(kit, tmp_path):
     assert (gpu.uuid, gpu.mig_enabled) == ("GPU-aa", True)
 
 
+def test_a_variable_hides_nothing_where_there_is_no_nvidia_card(kit, tmp_path):
+    machine = kit.Machine(kit.meminfo(16, 10), environment={"CUDA_VISIBLE_DEVICES": "0"})
+    assert "gpu.cuda_visible" not in {item.field for item in machine.probe(tmp_path / "none").missing}
+    card = kit.fake_nvml(kit.FakeGpu(uuid="GPU-aa"))
+    hidden = kit.Machine(kit.meminfo(16, 10), [], card, environment={"CUDA_VISIBLE_DEVICES": "-1"})
+    assert "gpu.cuda_visible" in {item.field for item in hidden.probe(tmp_path / "one").missing}
+
+
 def test_smi_rows_of_several_gpus():
     header = "a,b,c,d,e,f,g,h,i,j\n"
     rows = (

@@ -111,6 +111,13 @@ def test_a_losing_pair_is_refused_in_words(kit, tmp_path, siblings):
     assert "against" in (draft.runner_up or "")
 
 
+def test_the_smallest_sibling_is_not_told_that_nothing_fits(kit, tmp_path, siblings):
+    profile = kit.Machine({**kit.cpu_files(2), **kit.meminfo(16, 12)}).probe(tmp_path)
+    plan = make_plan(siblings("Qwen2.5-0.5B"), profile, Wish(target="q4"))
+    draft = next(decision for decision in plan.reasons if decision.topic == "draft")
+    assert plan.draft is None and draft.reason == "q4 is the smallest sibling, so none is left to draft for it"
+
+
 def test_the_draft_goes_to_ram_when_the_target_fills_the_card(kit, tmp_path, siblings):
     """The paper's second mode, with a CPU measured to be quick enough for it."""
     machine = kit.Machine({**kit.cpu_files(8), **kit.meminfo(32, 24)}, [kit.cuda(0, "RTX 3070", 8, 7.7)])
