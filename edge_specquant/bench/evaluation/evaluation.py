@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...engine.prompts.encoding import with_bos
+from ...engine.prompts.control_tokens import with_bos
 from ...errors import ContextFullError, PromptTooLongError
 from ...gguf.family.family import Family
 from ...native.opening import open_model

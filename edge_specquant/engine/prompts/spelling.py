@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...native.protocol import Marker, Vocab
-from .encoding import encode, with_bos
+from .control_tokens import encode, with_bos
 from .origin import Origin, Text, runs_of
 
 VOCABULARY = "vocabulary"

@@ -1,7 +1,7 @@
 """Messages to prompt token ids by the model's own chat template; what a caller says forges nothing.
 
 Every string of a caller keeps its origin through the template (`origin.py`), and only what the template wrote is
-parsed for control tokens (`encoding.py`). Knows no model and no cache.
+parsed for control tokens (`control_tokens.py`). Knows no model and no cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jinja2
 
 from ...errors import TemplateError
 from ...native.protocol import Marker, Model, Vocab
-from .encoding import Known, encode, structure, with_bos
+from .control_tokens import Known, encode, structure, with_bos
 from .environment import ChatEnvironment
 from .origin import Text, as_text, marked, runs_of
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...native.protocol import Vocab
-from ..prompts.encoding import inside
+from ..prompts.control_tokens import inside
 from .style import HARMONY, Style, Wish
 
 THOUGHT, ANSWER = "thought", "answer"

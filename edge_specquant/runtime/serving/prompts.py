@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...engine.prompts.encoding import with_bos
+from ...engine.prompts.control_tokens import with_bos
 from ...engine.prompts.shorten import Shorten, forget_older_half, n_forgotten, split_turns
 from ...engine.prompts.template import ChatTemplate, templates_of
 from ...engine.thoughts.parts import Parts, parts_of

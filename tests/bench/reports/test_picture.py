@@ -11,8 +11,8 @@ import pytest
 
 from edge_specquant.bench.measure.statistics import Interval, Spread
 from edge_specquant.bench.measure.width_costs import WidthCost
-from edge_specquant.bench.reports.docs_pictures import agreements, pictures_of, redraw
 from edge_specquant.bench.reports.document import make_document, one_line
+from edge_specquant.bench.reports.redraw import agreements, pictures_of, redraw
 from edge_specquant.bench.reports.result import MemoryPoint
 from edge_specquant.bench.reports.summary import ClassSummary, Summary
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from vocabulary_rig import Twins, twins
 
-from edge_specquant.engine.prompts.encoding import structure
+from edge_specquant.engine.prompts.control_tokens import structure
 from edge_specquant.engine.prompts.origin import runs_of
 from edge_specquant.engine.prompts.template import ChatTemplate
 

@@ -1,6 +1,6 @@
 """Draws the pictures of the documentation from documents that benches wrote (`--out`), or from whole outputs.
 
-Usage: python -m edge_specquant.bench.reports.docs_pictures DOCUMENT... Pages in docs/ show `images/BENCH-PLOT.svg`,
+Usage: python -m edge_specquant.bench.reports.redraw DOCUMENT... Pages in docs/ show `images/BENCH-PLOT.svg`,
 such as images/speculation-classes.svg; what they show is drawn, as far as the documents have it. Measures nothing.
 """
 

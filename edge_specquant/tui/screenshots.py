@@ -1,6 +1,6 @@
 """Renders the pictures of the documentation: the real program and the real demo family, without a terminal.
 
-Usage: python -m edge_specquant.tui.docs_pictures [SVG FILE]. Asks two fixed questions greedily, so the words repeat.
+Usage: python -m edge_specquant.tui.screenshots [SVG FILE]. Asks two fixed questions greedily, so the words repeat.
 """
 
 from __future__ import annotations
