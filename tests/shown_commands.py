@@ -36,7 +36,6 @@ ALSO = (
     (r"edge-specquant run ", "--max-tokens 8"),
     (r"edge-specquant bench compare ", ""),
     (r"edge-specquant bench server ", "--requests 1 --max-tokens 4 --threads 1 --no-peer"),
-    (r"edge-specquant bench structured ", "--repeats 1 --max-tokens 8 --threads 1 --target q4 --ctx 1024"),
     (r"edge-specquant bench startup ", "--repeats 1 --threads 1"),
     (r"edge-specquant bench specquant ", "--limit 1 --ctx 2048 --threads 1"),
     (

@@ -154,7 +154,7 @@ def test_a_write_that_fails_midway_keeps_the_old_family(home: Path, slow_source:
 
     full = run(home, "convert", str(slow_source), "--name", "slow", "--variants", "q8,q4", "--force", preexec_fn=limit)
     assert full.returncode == 1
-    assert "the disk filled up while writing slow-q8.gguf" in full.stderr
+    assert "the disk filled up while writing slow-q8-2.gguf" in full.stderr
     assert "Traceback" not in full.stderr
     assert leftovers(home) == []
     assert run(home, "models", "verify", "slow").returncode == 0

@@ -7,7 +7,7 @@ import pytest
 from engine_rig import chi_square_ok
 
 from edge_specquant.engine.drafters.draft import Draft
-from edge_specquant.engine.drafters.model_drafter import _DRAFT_STREAM
+from edge_specquant.engine.drafters.row_reader import _DRAFT_STREAM
 from edge_specquant.engine.sampling import Distribution, TokenSampler, draw
 from edge_specquant.engine.verify import residual, verify
 from edge_specquant.params import SamplingParams
