@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..errors import ContextError, ModelLoadError, VocabularyError
+from ..gguf.family.guests import is_guest
 from ..native.protocol import Context, ContextParams, Model
 from ..params import NOT_SIBLINGS, SamplingParams, SpeculationParams
 from .caches.certificate import Certificate
@@ -353,8 +354,8 @@ class Session:
 
     def _model_drafter(self, name: str, plan: ReplyPlan, target_model: Model, target: KVCache) -> Drafter:
         model, cache = self._cache(name, plan, second=name == plan.target)
-        is_guest = ":" in name or name.endswith(".gguf")
-        if is_guest:  # siblings were proven equal when the family was opened, and share the shape of their cells
+        from_elsewhere = is_guest(name)
+        if from_elsewhere:  # siblings were proven equal when the family was opened, and share the shape of their cells
             require_same_vocabulary(target_model, model)
         curves = self._curves(name)
         rides = LOOKUP in plan.draft and cache.context.can_truncate  # each guess that failed would cost it a state
@@ -362,7 +363,7 @@ class Session:
             name,
             cache,
             n_vocab=min(target.context.n_vocab, cache.context.n_vocab),
-            target=target if plan.speculation.transplant and not is_guest else None,
+            target=target if plan.speculation.transplant and not from_elsewhere else None,
             wants_distributions=plan.speculation.accept == "rejection" and not plan.sampling.greedy,
             wants_entropy=plan.speculation.controller in ("entropy", "speckv") or self._traces is not None,
             ride_along=partial(riders, curves[0]) if curves and rides else None,

@@ -15,6 +15,19 @@ from typing import Any
 from ...errors import CheckpointError
 from .safetensors_file import StoredTensor, read_safetensors
 
+SMALL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates/tool_use.jinja",
+)
+"""Everything but weights that decides what a family becomes."""
 INDEX_NAME = "model.safetensors.index.json"
 _SINGLE_NAME = "model.safetensors"
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
@@ -161,19 +174,7 @@ def _why_no_weights(folder: Path) -> str:
 
 def _small_files(folder: Path) -> list[Path]:
     """Everything but weights that decides what the family becomes."""
-    names = (
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "chat_template.jinja",
-        "chat_template.json",
-        "additional_chat_templates/tool_use.jinja",
-    )
-    return [folder / name for name in names if (folder / name).is_file()]
+    return [folder / name for name in SMALL_FILES if (folder / name).is_file()]
 
 
 def _listed(names: list[str]) -> str:

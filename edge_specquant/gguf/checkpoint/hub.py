@@ -13,23 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CheckpointError
-from .checkpoint import INDEX_NAME, read_json
+from .checkpoint import INDEX_NAME, SMALL_FILES, read_json
 
 _HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*)(?:@(?P<revision>[\w.\-/]+))?")
-_SMALL_FILES = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "additional_chat_templates/tool_use.jinja",
-    "quantize_config.json",
-    INDEX_NAME,
-)
+_SMALL_FILES = (*SMALL_FILES, "quantize_config.json", INDEX_NAME)
 
 
 @dataclass(frozen=True, slots=True)
